@@ -334,12 +334,15 @@ def backend_names() -> list[str]:
 def find_backend(name: str) -> Backend:
     found = registered().get(name)
     if not found:
+        known = backends()
+        owner = next((backend.name for backend in known.values() if name in backend.engines), None)
+        titles = ", ".join(f"{backend.name} is {backend.title}" for backend in known.values())
         raise UnknownName(
             f"unknown backend '{name}'",
-            name,
-            backend_names(),
+            owner or name,
+            known,
             where="--backend",
-            why=f"a backend is an installed package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
-            next_command=LIST_COMMAND,
+            why=f"{titles}; another is a package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
+            next_command=f"--backend={owner}" if owner else LIST_COMMAND,
         )
     return _load(found)

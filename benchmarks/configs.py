@@ -44,6 +44,8 @@ WHERE_TO_LOOK: dict[Kind, str] = {
     "python launch/setup.py --new_site=NAME adds your cluster (docs/your_cluster.md)",
 }
 
+NOT_IN_SCOPE: dict[Kind, str] = {"models": "models are dense Llama decoders; mixtures of experts are not supported"}
+
 EXAMPLE = "example_"  # begins the names of sites that are there to be copied
 OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # in a recipe; another spelling is left to YAML
 
@@ -153,6 +155,7 @@ class Configs:
                 name,
                 names,
                 where=" and ".join(str(folder) for folder in (self.root / kind, self._own.get(kind)) if folder),
+                why=NOT_IN_SCOPE.get(kind, ""),
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
         path = self.path(kind, name)

@@ -7,6 +7,7 @@ import msgspec
 
 from benchmarks import statistics
 from benchmarks.measuring.utilisation import (
+    ACHIEVABLE,
     Mfu,
     Workload,
     fastest_possible_seconds,
@@ -88,9 +89,9 @@ def measure(
         hfu=hfu(workload, median, nulls),
         null_because=nulls,
         complaints=complaints + impossible,
-        notes=notes + _few_steps(len(seconds)),
+        notes=notes + _above_the_peak(workload, entries or []) + _few_steps(len(seconds)),
     )
-    if workload.model.uncounted:  # what trains on no tokens has no rate of them
+    if workload.model.uncounted and not workload.model.vocabulary_size:  # it trains on no tokens
         rates = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
         figures = msgspec.structs.replace(figures, **dict.fromkeys(rates))
         nulls |= dict.fromkeys(rates, workload.model.uncounted)
@@ -164,6 +165,20 @@ def _faster_than_the_peak(
         return [f"{too_fast(marked)} of {timed} steps are faster {what}: {asked}"], []
     counted = too_fast([step for step in marked if step.excluded_because is None])
     return [], [f"{counted} of the counted steps are faster {what}: their times cannot be right"] if counted else []
+
+
+def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
+    """Return a note for each peak of the run's precision that the first convention's rate exceeds.
+
+    A rate that somebody else achieved is no limit.
+    """
+    limits = [one for one in entries if one.table != ACHIEVABLE and one.precision_peak == workload.dtype]
+    return [
+        f"MFU is {one.percent:.1f}% of the {one.table} {one.precision_peak} peak, which no device exceeds: the peak "
+        f"is too low, or the program skips FLOPs that convention {one.counted_by} counts"
+        for one in limits
+        if one.percent > 100 and one.counted_by == entries[0].counted_by
+    ]
 
 
 def _few_steps(count: int) -> list[str]:

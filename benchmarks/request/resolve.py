@@ -425,7 +425,16 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         )
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
     if not in_dtype:
-        return on_hardware[0]  # whose precisions are then named
+        valid = list(dict.fromkeys(dtype for r in on_hardware for dtype in _dtypes(r, home)))
+        if valid == _dtypes(on_hardware[0], home):
+            return on_hardware[0]  # whose precisions are then named
+        raise UnknownName(
+            f"no {request.backend} recipe of {request.model} has {request.dtype} on {home}{with_engine}",
+            request.dtype or "",
+            valid,
+            where=f"--dtype={request.dtype}",
+            next_command=f"--dtype={valid[0]}",
+        )
     return min(in_dtype, key=lambda r: _misfits(r, request, hardware))  # of equal ones the first
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.backend import backends, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, UnknownName
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import ANY, like, scales
 from benchmarks.text import Rows, aligned, printable
-from benchmarks.values import Hardware, Recipe
+from benchmarks.values import Hardware, Model, Recipe
 
 
 def listing(
@@ -35,29 +35,30 @@ def listing(
         lambda r: dtype is None or dtype in _dtypes(r, device),
         lambda r: gpus is None or gpus in scales(r, row),
     ]
+    if dtype is not None and dtype not in (valid := {name for r in configs.recipes() for name in _dtypes(r, None)}):
+        raise UnknownName(f"no recipe has {dtype}", dtype, valid, where=f"--dtype={dtype}")
     recipes = [recipe for recipe in configs.recipes() if all(keep(recipe) for keep in keeps)]
-    models = [configs.model(name) for name in configs.names("models") if _named(name, recipes, "models")]
-    rows = [configs.hardware(name) for name in configs.names("hardware") if _named(name, recipes, "hardware")]
+    models = [name for name in configs.names("models") if _named(name, recipes, "models") and model in (None, name)]
+    devices = [name for name in configs.names("hardware") if _named(name, recipes, "hardware")]
     return {
-        "models": [
-            (m.name, m.uncounted or f"{parameter_count(m):,} parameters, {m.layers} layers, hidden {m.hidden_size}")
-            for m in models
-            if model in (None, m.name)
-        ],
+        "models": _rows(models, lambda name: _model_text(configs.model(name))),
         "tasks": [(name, "") for name in sorted({recipe.task for recipe in recipes})],
-        "hardware": _hardware_rows([row] if row else rows),
+        "hardware": _rows([row.name] if row else devices, lambda name: _hardware_text(configs.hardware(name))),
         "recipes": _recipe_rows(recipes),
         "backends": [(name, found.title) for name, found in backends().items() if backend in (None, name)],
-        "sites": [(name, _site_text(configs, name)) for name in configs.names("sites")],
+        "sites": _rows(configs.names("sites"), lambda name: configs.site(name).title),
     }
 
 
-def _site_text(configs: Configs, name: str) -> str:
-    """One broken file of a user's must not hide what else there is."""
-    try:
-        return printable(configs.site(name).title)
-    except RequestError as error:
-        return f"cannot be read: {error.what}"
+def _rows(names: Sequence[str], text: Callable[[str], str]) -> Rows:
+    """Return each name with its text, or why its file cannot be read: one broken file must not hide the others."""
+    found = []
+    for name in names:
+        try:
+            found.append((name, printable(text(name))))
+        except RequestError as error:
+            found.append((name, f"cannot be read: {error.what}"))
+    return found
 
 
 def _dtypes(recipe: Recipe, hardware: str | None) -> list[str]:
@@ -70,12 +71,14 @@ def _named(name: str, recipes: list[Recipe], part: str) -> bool:
     return any(name in getattr(recipe, part) or ANY in getattr(recipe, part) for recipe in recipes)
 
 
-def _hardware_rows(rows: list[Hardware]) -> Rows:
-    found = []
-    for h in rows:
-        peaks = ", ".join(f"{precision} {peak.tflops:g}" for precision, peak in h.peaks.items())
-        found.append((h.name, f"{h.title}: {peaks + ' TFLOP/s dense' if peaks else 'no published peak'}"))
-    return found
+def _model_text(model: Model) -> str:
+    sizes = f"{model.layers} layers, hidden {model.hidden_size}"
+    return model.uncounted or f"{parameter_count(model):,} parameters, {sizes}"
+
+
+def _hardware_text(hardware: Hardware) -> str:
+    peaks = ", ".join(f"{precision} {peak.tflops:g}" for precision, peak in hardware.peaks.items())
+    return f"{hardware.title}: {peaks + ' TFLOP/s dense' if peaks else 'no published peak'}"
 
 
 def _recipe_rows(recipes: Sequence[Recipe]) -> Rows:

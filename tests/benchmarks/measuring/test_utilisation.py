@@ -106,4 +106,15 @@ def test_only_the_datasheet_makes_a_step_impossible() -> None:
     assert fastest_possible_seconds(slow) == fastest_possible_seconds(work())
     found = figures_of(slow)
     assert found.complaints == []
+    assert [note for note in found.notes if "measured bf16 peak" in note] == found.notes != []
+    assert figures_of(work(measured_peaks=peak(760.0))).notes == []
     assert fastest_possible_seconds(work("cpu", measured_peaks=peak(300.0))) is None
+
+
+@pytest.mark.parametrize(("vocabulary", "counts_tokens"), [(32_000, True), (0, False)])
+def test_a_model_without_formulas_has_a_rate_of_its_tokens(vocabulary: int, counts_tokens: bool) -> None:
+    model = msgspec.structs.replace(CONFIGS.model("flux1"), vocabulary_size=vocabulary)
+    found = figures_of(work(model=model))
+    assert found.null_because["mfu"] == model.uncounted
+    assert (found.tokens_per_second is not None) == counts_tokens
+    assert ("tokens_per_second" in found.null_because) != counts_tokens

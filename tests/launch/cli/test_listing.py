@@ -1,10 +1,14 @@
 """What --list shows, and that each of the other flags filters it."""
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from benchmarks.configs import Configs
+from benchmarks.errors import RequestError
 from benchmarks.text import Rows
 from launch.cli.listing import listing, listing_text
 
@@ -43,7 +47,8 @@ def test_filters() -> None:
         "nemo_llama3_small_lora",
         "nemo_tiny_lora",
     ]
-    assert section(listing(configs, dtype="nvfp4"), "recipes") == []
+    with pytest.raises(RequestError, match="no recipe has nvfp4"):
+        listing(configs, dtype="nvfp4")
     tray = {gpus: section(listing(configs, hardware="gb200", gpus=gpus), "recipes") for gpus in (4, 8)}
     small = [f"{backend}_llama3_small_{task}" for backend in ("jax", "nemo") for task in ("lora", "pretrain")]
     assert set(small) <= set(tray[4])
@@ -63,3 +68,12 @@ def test_the_title_of_a_site_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "own.yml").write_text(re.sub("(?m)^title: .*", r'title: "a\\n::error::b"', own))
     rows = dict(listing(Configs(own_sites=tmp_path))["sites"])
     assert rows["own"].splitlines() == ["a\\n::error::b"]
+
+
+@pytest.mark.parametrize("kind", ["hardware", "models"])
+def test_one_broken_file_of_the_checkout_hides_nothing(tmp_path: Path, kind: str) -> None:
+    root = shutil.copytree(Configs().root, tmp_path / "configs")
+    (root / kind / "mine.yml").write_text("name: mine\n")
+    for found in (listing(Configs(root)), listing(Configs(root), model="llama2_tiny")):
+        assert {"llama2_tiny"} <= set(section(found, "models")) and "h100" in section(found, "hardware")
+    assert "cannot be read: " in dict(listing(Configs(root))[kind])["mine"]
