@@ -12,15 +12,16 @@ from benchmarks.measuring.figures import Resolution, SecondsPerStep, measure
 from benchmarks.measuring.summary import Loss, loss_of, reported_of, unknown_figures
 from benchmarks.measuring.utilisation import Mfu, Workload
 from benchmarks.model import flops
-from benchmarks.model.ledger import attribute
+from benchmarks.model.ledger import Attribution, attribute
 from benchmarks.reading.log_stream import GRADIENT_NOT_FINITE, can_be_a_time
-from benchmarks.reading.read_log import SAMPLES_RATE, TOKENS_RATE, one_series, stride
+from benchmarks.reading.read_log import MFU_RATE, SAMPLES_RATE, TOKENS_RATE, one_series, stride
 from benchmarks.values import Scalar, Step, Value, Window
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
 # A framework may count a vocabulary that it padded: Megatron's count of Llama 3.1 8B is 0.04% more where tensor
 # parallelism over 8 pads it. Beside what rounding leaves open.
 PADDED_VOCABULARY = 5e-4
+REFUTED = 2.0  # conventions, recomputation and padding explain less
 ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
 
 
@@ -74,10 +75,12 @@ def summarise_foreign(
     ]  # JSON has no nan: what is not finite is null, and is said to be
     steps, of_times = _timed(finite, workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
+    counted_by = _whose_convention(workload, marked, seconds_resolution, rate_resolution)
     complaints = [
         *figures.complaints,
         *_other_batch_than_the_log(workload, marked),
         *_other_than_the_log(workload, marked),
+        *_other_flops_than_the_log(counted_by),
         *_not_finite(steps, prints_loss=prints_loss),
     ]
     losses = [step.loss for step in steps if step.loss is not None]
@@ -108,7 +111,8 @@ def summarise_foreign(
             "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
             "notes": [
                 of_times,
-                *_whose_convention(workload, marked, seconds_resolution, rate_resolution),
+                *([f"its TFLOP/s are {counted_by.text}"] if counted_by else []),
+                *_other_mfu_than_the_log(figures.mfu or [], marked),
                 *_stride_notes(steps),
                 *figures.notes,
                 *settling.notes(figures.window),
@@ -187,7 +191,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
 
 def _whose_convention(
     workload: Workload, steps: Sequence[Step], seconds_resolution: Resolution, rate_resolution: Resolution
-) -> list[str]:
+) -> Attribution | None:
     """How the framework counted the FLOPs of the TFLOP/s that it printed: these over its own throughput."""
     ratios, uncertainties = [], []
     for step in steps:
@@ -202,10 +206,28 @@ def _whose_convention(
         uncertainties.append(PADDED_VOCABULARY + _half_a_digit(tflops, rate_resolution) + of_throughput)
     per_token, uncertainty = statistics.median(ratios), statistics.median(uncertainties)
     if per_token is None or uncertainty is None:
-        return []
+        return None
     names = flops.conventions_for(workload.task)
-    found = attribute(workload.model, workload.sequence_length, per_token, uncertainty, names)
-    return [f"its TFLOP/s are {found.text}"]
+    return attribute(workload.model, workload.sequence_length, per_token, uncertainty, names)
+
+
+def _other_flops_than_the_log(found: Attribution | None) -> list[str]:
+    if found is None or 1 / REFUTED < found.ratio < REFUTED:
+        return []
+    asked = "are model, GPUs, global batch and sequence length right?"
+    return [f"its TFLOP/s are {found.ratio:.2g} times those that the flags give: {asked}"]
+
+
+def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> list[str]:
+    """A note: some frameworks divide by the peak of one GPU, whichever trains (nanoGPT by an A100's)."""
+    rates = [(step.framework_rates or {}).get(MFU_RATE) for step in steps if step.excluded_because is None]
+    printed = statistics.median([rate for rate in rates if rate is not None and rate > 0])
+    if printed is None or not entries:
+        return []
+    ratio = min((printed / one.percent for one in entries), key=lambda one: abs(math.log(one)))
+    if 1 / REFUTED < ratio < REFUTED:
+        return []
+    return [f"its MFU is {ratio:.2g} times the nearest of these: it divides by another peak, or the flags are wrong"]
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:

@@ -103,6 +103,7 @@ class Attribution(NamedTuple):
     flops_per_token: float
     convention: str | None  # None: none of them, or several that differ
     text: str
+    ratio: float = 1.0  # to the nearest convention
 
 
 def attribute(
@@ -124,6 +125,5 @@ def attribute(
         )
     closest = min(counted, key=lambda name: abs(flops_per_token / counted[name] - 1))
     off = flops_per_token / counted[closest] - 1
-    return Attribution(
-        flops_per_token, None, f"{shown}: no convention gives that; the nearest is {closest}, {off:+.1%} off"
-    )
+    text = f"{shown}: no convention gives that; the nearest is {closest}, {off:+.1%} off"
+    return Attribution(flops_per_token, None, text, 1 + off)

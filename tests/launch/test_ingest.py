@@ -69,7 +69,7 @@ Log = Callable[[str, str], str]
 
 
 def step_lines(numbers: range, seconds: str = "7.000") -> str:
-    return "".join(f"completed step: {n}, seconds: {seconds}, TFLOP/s: 1.731, loss: 9.123\n" for n in numbers)
+    return "".join(f"completed step: {n}, seconds: {seconds}, TFLOP/s: 520.2, loss: 9.123\n" for n in numbers)
 
 
 def nemo_lines(numbers: range, batch: int = 128, more: str = "") -> str:
@@ -178,6 +178,17 @@ def test_whose_convention_the_printed_tflops_are(log: Log) -> None:
     ):
         flag = log("megatron.log", megatron_lines(range(1, 51), tflops=tflops, ms=150_000))
         assert any(words in note for note in as_json(flag, *LLAMA_8B)["result"]["notes"])
+
+
+def test_flags_that_the_logs_own_tflops_or_mfu_refute_are_named(log: Log) -> None:
+    flag = log("megatron.log", megatron_lines(range(1, 51)))
+    other_model = as_json(flag, "--model=llama31_8b", *BENCHMARK[1:])["result"]
+    assert other_model["status"] == "invalid"
+    assert any("times those that the flags give" in reason for reason in other_model["reasons"])
+    titan = log("titan.log", titan_lines(range(1, 51)).replace("mfu: 41.19", "mfu: 9.870"))
+    other_peak = as_json(titan, *LLAMA_8B_ON_8)["result"]
+    assert other_peak["status"] == "valid"
+    assert any("times the nearest of these" in note for note in other_peak["notes"])
 
 
 def test_a_log_stands_beside_the_nearest_published_figure(log: Log) -> None:
