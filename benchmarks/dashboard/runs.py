@@ -146,7 +146,8 @@ def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
     ]
 
 
-_DETAILS = ("place", "task", "sequence", "batch", "parallelism")
+_DETAILS = ("place", "task", "sequence", "batch", "parallelism", "settings")
+LONGEST_SETTINGS = 60  # of a folder's name, which holds 255 bytes
 
 
 def _line_words(run: FinishedRun) -> dict[str, str]:
@@ -163,6 +164,7 @@ def _line_words(run: FinishedRun) -> dict[str, str]:
         "sequence": f"seq{benchmark.sequence_length}",
         "batch": f"batch{benchmark.global_batch_size}",
         "parallelism": benchmark.parallelism,
+        "settings": benchmark.settings[:LONGEST_SETTINGS],
         "pgle": "" if benchmark.pgle in ("", "off") else f"pgle-{benchmark.pgle}",
         "window": "" if benchmark.window in ("", STEADY) else f"window-{benchmark.window}",
     }

@@ -17,7 +17,7 @@ from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling, Value
 
-READING = 7  # what a row means: higher, and every index is made anew
+READING = 8  # what a row means: higher, and every index is made anew
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
 
 
@@ -30,6 +30,7 @@ class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
     window: str
     profile: str = "none"
     pgle: str = "off"
+    settings: str = ""  # of --set, as typed
 
 
 class RunMetrics(Value, frozen=True):
@@ -230,6 +231,7 @@ def _of_benchmark(found: Document) -> Document:
     return {
         **_taken(BENCHMARK, found),
         "parallelism": " x ".join(f"{name} {size}" for name, size in layout) or "one device",
+        "settings": " ".join(f"{name}={text}" for name, text in sorted(found.get("overrides", {}).items())),
         "identity": {"benchmark": digest},
         "identity_text": {"benchmark": text},
     }

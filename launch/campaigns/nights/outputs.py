@@ -5,6 +5,7 @@ None of them changes the exit code, which is the night's.
 
 import contextlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -37,8 +38,9 @@ class Outputs(NamedTuple):
             if place is None:
                 continue
             path = Path(place)
-            with contextlib.suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
+            if place and not path.parent.is_dir():
+                command = f"mkdir -p {shlex.quote(str(path.parent))}"
+                raise RequestError(f"'{place}' has no folder", where=f"--{flag}={place}", next_command=command)
             in_a_run = any((folder / BENCHMARK).is_file() for folder in path.resolve().parents)
             if not place or path.is_dir() or in_a_run or not os.access(path.parent, os.W_OK):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")

@@ -53,6 +53,13 @@ def of(benchmark: str, machine: str, number: int = 0, **changes: object) -> Fini
     return entry(number, identity={"benchmark": f"{benchmark}_in_full", "machine": f"{machine}_in_full"}, **changes)
 
 
+def test_lines_that_differ_in_a_setting_are_named_by_it_and_not_by_a_digest() -> None:
+    plain, tuned = of("one", "m"), of("two", "m", 1, settings="xla.xla_gpu_enable_latency_hiding_scheduler=false")
+    names = sorted(boards_of([plain, tuned]))
+    assert names[1] == f"{names[0]} xla.xla_gpu_enable_latency_hiding_scheduler=false"
+    assert not {"one_in_f", "two_in_f"} & {name.split()[-1] for name in names}
+
+
 # --- the newest -----------------------------------------------------------------------------------
 
 

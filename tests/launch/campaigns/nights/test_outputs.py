@@ -9,10 +9,13 @@ from launch.campaigns.nights.outputs import Outputs
 
 
 @pytest.mark.parametrize("flag", ["junit", "markdown", "html"])
-def test_a_report_is_not_written_into_a_run(tmp_path: Path, flag: str) -> None:
+def test_a_report_is_not_written_into_a_run_and_makes_no_folder(tmp_path: Path, flag: str) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "benchmark.json").write_text("{}")
     with pytest.raises(RequestError, match="cannot be written"):
         Outputs(**{flag: str(run / "steps.jsonl")}).check()
-    Outputs(**{flag: str(tmp_path / "new" / flag)}).check()
+    with pytest.raises(RequestError, match="has no folder"):
+        Outputs(**{flag: str(tmp_path / "new" / flag)}).check()
+    assert not (tmp_path / "new").exists()
+    Outputs(**{flag: str(tmp_path / flag)}).check()
