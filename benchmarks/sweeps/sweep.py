@@ -122,9 +122,21 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     return RequestError(what, where=shown, next_command=commands)
 
 
+def precision_note(checked: Checked) -> str:
+    """Return a note if cells whose --dtype was left open train in different precisions; empty if not."""
+    cells = zip(checked.cells, checked.benchmarks, strict=True)
+    found = sorted({benchmark.dtype for cell, benchmark in cells if cell.request.dtype is None})
+    if len(found) < 2:
+        return ""
+    return f"the cells train in {' and '.join(found)}, as their recipes do; --dtype sets one precision for all"
+
+
 def plan_text(checked: Checked, repeats: int) -> str:
     """What would be run, for people."""
-    texts = [scale_text(cell.scale) for cell in checked.cells]
+    texts = [
+        f"{scale_text(cell.scale)}, {benchmark.dtype}"
+        for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True)
+    ]
     texts += [f"refused: {refused.reason}" for refused in checked.refused]
     count = len(checked.cells)
     return "\n".join(

@@ -26,7 +26,7 @@ from launch.campaigns.scheduler import Scheduler, Work, alone
 from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner, refused_text
 from launch.terminal.output import document
-from launch.terminal.progress import say
+from launch.terminal.progress import note, say
 
 
 def run_sweep(
@@ -47,6 +47,8 @@ def run_sweep(
         if number < 1:
             raise RequestError(f"--{flag}={number}: it must be 1 or more", where=f"--{flag}")
     checked = record.check(requests, runner.resolve, skip_refused)
+    if precision := record.precision_note(checked):
+        note(precision)
     new = record.new_sweep(requests, checked, repeats, command)
     lock = output_dir / f".sweep-{new.key}.lock"
     with alone(lock, "sweep"):
@@ -167,6 +169,8 @@ def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
     refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
     noted = ((b.backend, note) for b in checked.benchmarks for note in find_backend(b.backend).plan(b).notes)
     notes = "".join(f"\nnote: {backend}: {note}" for backend, note in dict.fromkeys(noted))
+    precision = record.precision_note(checked)
+    notes += f"\nnote: {precision}" if precision else ""
     return record.plan_text(checked, repeats) + notes + refused_text(refusals)
 
 

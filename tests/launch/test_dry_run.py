@@ -44,6 +44,14 @@ def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sweep_over_backends_names_precisions_that_differ(tmp_path: Path) -> None:
+    sweep = ("--backend=jax,nemo", "--model=llama3_tiny", "--dry_run")
+    mixed = forked.run(REPOSITORY / "launch/run.py", *sweep, cwd=tmp_path).stdout
+    assert "note: the cells train in bf16 and fp32" in mixed
+    assert [line.rpartition(", ")[2] for line in mixed.splitlines() if " x cpu " in line] == ["bf16", "fp32"]
+    assert "note:" not in forked.run(REPOSITORY / "launch/run.py", *sweep, "--dtype=fp32", cwd=tmp_path).stdout
+
+
 def test_it_ends_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))
