@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         print(f"stepmark: next:  {sides.list_command()}", file=sys.stderr)
     if FLAGS.html is not None:
         html_pages.write_page(page(comparison_part(found)), Path(FLAGS.html))
-        print(f"stepmark: {FLAGS.html}", file=sys.stderr)
+        print(f"page: {FLAGS.html}", file=sys.stderr)
     if FLAGS.fail_on == "worse" and found.verdict == Verdict.WORSE:
         print("stepmark: B is worse (--fail_on=worse)", file=sys.stderr)
         return EXIT_INVALID

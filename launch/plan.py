@@ -167,7 +167,7 @@ def compiled(argv: list[str]) -> int:
     )
     if page_file is not None:
         html_pages.write_page(page(*compiled_parts(programs, failed)), page_file)
-        say(f"stepmark: {page_file}")
+        say(f"page: {page_file}")
     too_large = variants.too_large(programs)
     for error in [*failed.values(), *([too_large] if too_large else [])]:
         print(error, file=sys.stderr)

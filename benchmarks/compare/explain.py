@@ -131,9 +131,8 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explained:
             without = " and ".join(name for name, side in zip("AB", known, strict=True) if not side)
             not_known.append(f"{title}: {without} does not record it")
         elif other_framework and kind in OF_A_FRAMEWORK:
-            counts = [f"{len(side[0])} {title}" for side in known]
             why = "each framework has its own: see benchmark.json, plan.json and provenance.json of a run"
-            found.append(_cause(FRAMEWORK_WEIGHT, kind, "(all)", counts[0], counts[1], why))
+            found.append(_cause(FRAMEWORK_WEIGHT, kind, "(all)", one["engine"], other["engine"], why))
         elif differences := list(_of_kind(kind, *known)):
             found += differences
         else:

@@ -62,8 +62,13 @@ def execute(
     with processes.interrupted_once() as let_signals_wait:
         pci = [gpu.pci for gpu in gpus]
         sampled = local.sample_while(folder.telemetry_dir(1), gpus=pci) if telemetry else contextlib.nullcontext()
-        with sampled:
-            _run_phases(plan, folder, benchmark, backend, Path(python), containers, let_signals_wait)
+        try:
+            with sampled:
+                _run_phases(plan, folder, benchmark, backend, Path(python), containers, let_signals_wait)
+        except KeyboardInterrupt:
+            if not folder.phase_dir(plan.phases[0].name).exists():  # no worker was started
+                shutil.rmtree(folder.path)
+            raise
         result = finish(folder, backend)
         show_result(folder, result)
         return result

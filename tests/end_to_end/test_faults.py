@@ -57,14 +57,14 @@ def test_ctrl_c_ends_the_workers_keeps_the_steps_and_says_so(start_nemo: Start, 
     assert verify(str(run.folder)).returncode == 0
 
 
-# Runs launch/run.py, and sends it a signal at the N-th call of a function after the last worker has ended.
+# Runs launch/run.py, and sends it a signal at the N-th call of a function after that of a certain one.
 INTERRUPTED = """
 import os, runpy, sys
 calls = [-1]
 def count(frame, event, _):
     if event == "call":
         code = frame.f_code
-        if calls[0] >= 0 or (code.co_name == "stop" and code.co_filename.endswith("running/local.py")):
+        if calls[0] >= 0 or f"{code.co_filename}:{code.co_name}".endswith(os.environ["AFTER"]):
             calls[0] += 1
         if calls[0] == int(os.environ["AT"]):
             calls[0] += 1
@@ -82,11 +82,22 @@ def test_no_signal_costs_the_result_of_a_run_that_has_ended(
 ) -> None:
     script = str(REPOSITORY / "launch/run.py")
     flags = ["--backend=toy", "--model=llama2_tiny", f"--output_dir={tmp_path}"]
-    variables = {**toy_variables, "AT": str(at), "NUMBER": str(number.value)}
+    variables = {**toy_variables, "AFTER": "running/local.py:stop", "AT": str(at), "NUMBER": str(number.value)}
     run = finish(starter([sys.executable, "-c", INTERRUPTED, script, *flags], **variables), tmp_path)
     assert run.result["status"] == "valid", run.err
     assert "Traceback" not in run.err
     assert run.code == 0
+
+
+def test_an_interrupt_before_the_workers_start_leaves_no_folder(
+    starter: Starter, toy_variables: dict[str, str], tmp_path: Path
+) -> None:
+    flags = ["--backend=toy", "--model=llama2_tiny", f"--output_dir={tmp_path / 'results'}"]
+    variables = {**toy_variables, "AFTER": "running/execute.py:_begin_events", "AT": "0", "NUMBER": "2"}
+    process = starter([sys.executable, "-c", INTERRUPTED, str(REPOSITORY / "launch/run.py"), *flags], **variables)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, "stepmark: interrupted" in error) == (130, True)
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 def test_a_loss_that_is_no_number_is_invalid(start_nemo: Start, tmp_path: Path) -> None:

@@ -181,3 +181,10 @@ def test_a_machine_that_was_as_busy_before_both_explains_nothing(
 ) -> None:
     sides = [[at_load(run(name), load)] for name, load in (("a", before), ("b", after))]
     assert [cause.kind for cause in causes(*sides, SLOWER).causes] == found
+
+
+def test_what_each_framework_has_of_its_own_is_named_by_the_frameworks() -> None:
+    other = {"backend": "nemo", "engine": "nemo"}
+    found = causes([run("a")], [run("b", benchmark=other)], None).causes
+    whole = [cause for cause in found if cause.name == "(all)"]
+    assert whole and {(cause.a, cause.b) for cause in whole} == {("maxtext", "nemo")}
