@@ -19,7 +19,7 @@ from benchmarks.backend import (
     offered,
 )
 from benchmarks.configs import Configs
-from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName
+from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName, closest
 from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
@@ -482,7 +482,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
             wanted,
             allowed,
             where=f"--dtype={wanted}",
-            next_command=f"--dtype={allowed[0]}",
+            next_command=f"--dtype={closest(wanted, allowed) or allowed[0]}",
         )
     return wanted
 
