@@ -11,17 +11,17 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_510,
-    "benchmarks/compare": 1_400,
+    "benchmarks": 2_520,
+    "benchmarks/compare": 1_410,
     "benchmarks/compilation": 880,
-    "benchmarks/dashboard": 840,
+    "benchmarks/dashboard": 850,
     "benchmarks/doctor": 1_420,
     "benchmarks/equivalence": 470,
     "benchmarks/history": 700,
     "benchmarks/inside": 1_130,
-    "benchmarks/logs": 1_010,
+    "benchmarks/logs": 1_040,
     "benchmarks/machine": 580,
-    "benchmarks/measuring": 1_370,
+    "benchmarks/measuring": 1_380,
     "benchmarks/mlperf": 1_590,
     "benchmarks/model": 2_250,
     "benchmarks/nightly": 1_610,
@@ -29,21 +29,21 @@ BUDGETS = {
     "benchmarks/preflight": 630,
     "benchmarks/reading": 620,
     "benchmarks/references": 130,
-    "benchmarks/request": 1_440,
+    "benchmarks/request": 1_450,
     "benchmarks/runs": 1_850,
-    "benchmarks/sweeps": 640,
+    "benchmarks/sweeps": 670,
     "benchmarks/telemetry": 690,
     "benchmarks/trace": 1_310,
     "jax_backend": 1_650,
     "jax_backend/inside": 2_790,
     "launch": 2_370,
     "launch/assets": 340,
-    "launch/campaigns": 370,
+    "launch/campaigns": 380,
     "launch/campaigns/nights": 460,
     "launch/checks": 530,
     "launch/cli": 710,
     "launch/dashboards": 170,
-    "launch/environments": 1_560,
+    "launch/environments": 1_570,
     "launch/inside": 310,
     "launch/machine": 350,
     "launch/mlperf": 570,
@@ -56,8 +56,8 @@ BUDGETS = {
     "nemo_backend": 2_210,
     "nemo_backend/inside": 1_500,
 }
-PRODUCT_LINES = 48_330
-TEST_LINES = 40_070
+PRODUCT_LINES = 48_450
+TEST_LINES = 40_190
 PRODUCT_FILES = 334
 
 
