@@ -11,7 +11,8 @@ import pytest
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "launch/run.py")
+KINDS = ("tutorials", "how-to", "reference", "explanation")
+PAGES = ("README.md", *(f"docs/{kind}/*.md" for kind in KINDS), "launch/run.py")
 # Sites that a reader makes first; an example with the same kind of nodes stands for each.
 SITES = {
     "--site=dev": "--site=example_venv",
@@ -46,7 +47,7 @@ def commands() -> list[str]:
     for path in (path for page in PAGES for path in sorted(REPOSITORY.glob(page))):
         text = re.sub(r"\\+\n\s*", " ", path.read_text())  # run.py's help writes \\ for a line that goes on
         for command in re.findall(r"python (launch/run\.py --[^`\n)\"&|]*)", text):
-            found.setdefault(re.sub(r"\s+(#.*)?$", "", command))
+            found.setdefault(" ".join(re.sub(r"\s+(#.*)?$", "", command).split()))
     return list(found)
 
 
