@@ -1,4 +1,4 @@
-"""Makes the pictures of the README: real commands, run here, with what they printed, as SVG.
+"""Makes the pictures of commands: they run here, and their output becomes an SVG.
 
 .venv/bin/python docs/make_pictures.py [NAME ...]
 """
@@ -26,26 +26,16 @@ COLUMNS = 118
 MOST_LINES = 44
 
 COMMANDS = {
-    "plan": "launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --gpus=64 --price=2.5",
     "equivalence": "launch/verify.py --equivalence --model=llama2_tiny",
     "report": "launch/report.py timing --window=2-8 logs",
-}
-
-# In one folder, in this order.
-PROFILED = {
-    "profiled_run": "launch/run.py --backend=jax --model=llama2_tiny --gpus=2 --profile=xplane",
-    "trace": "launch/report.py trace results",
 }
 
 # On a private cluster that is brought up and down around them, in this order.
 ON_A_CLUSTER = {
     "cluster": "launch/cluster.py up --nodes=4",
-    "slurm_run": "launch/run.py --backend=jax --model=llama2_tiny --site=dev --nodes=4",
     "doctor": "launch/doctor.py nodes --site=dev",
     "down": "launch/cluster.py down",
 }
-
-SHOWN = ("slurm_run", "doctor", "trace")
 
 
 def printed(command: str, folder: str, **variables: str) -> list[str]:
@@ -97,15 +87,13 @@ def main() -> None:
         (Path(folder) / "home" / "environments").mkdir(parents=True)
         for place in made.glob("*-py3*"):
             (Path(folder) / "home" / "environments" / place.name).symlink_to(place)
-        draw_series(ON_A_CLUSTER, folder, STEPMARK_HOME=f"{folder}/home")
-    with tempfile.TemporaryDirectory() as folder:
-        draw_series(PROFILED, folder)
+        draw_on_a_cluster(folder, STEPMARK_HOME=f"{folder}/home")
 
 
-def draw_series(commands: dict[str, str], folder: str, **variables: str) -> None:
-    for name, command in commands.items():
+def draw_on_a_cluster(folder: str, **variables: str) -> None:
+    for name, command in ON_A_CLUSTER.items():
         lines = printed(command, folder, **variables)
-        if name in SHOWN:
+        if name == "doctor":
             (PICTURES / f"{name}.svg").write_text(picture(command, lines))
             print(f"docs/pictures/{name}.svg")
 
