@@ -18,7 +18,6 @@ SITES = {
     "--site=dev": "--site=example_venv",
     "--site=NAME": "--site=example_pyxis",
     "--site=mine": "--site=example_venv",
-    "--site=dgx": "--site=example_pyxis",
 }
 # Scripts with subcommands, and the one of a command that names none.
 SUBCOMMANDS = {
