@@ -2,7 +2,7 @@
 
     python launch/doctor.py                                     this machine
     python launch/doctor.py nodes --site=NAME                   every node of a site
-    python launch/doctor.py LOG...                              why a run failed: the earliest cause, and what helps
+    python launch/doctor.py logs LOG...                         why a run failed: the earliest cause, and what helps
 
 Exit codes: 0 all is well (warnings are allowed); 1 a check itself failed; 2 the request was wrong, or a flag is
 refused; 3 a node fails, or the logs show a failure.

@@ -121,7 +121,7 @@ def _why_failed(rows: list[RunState]) -> list[str]:
     failed = [row for row in rows if row.state == "failed"]
     found = {row.folder.run_id: why_failed(row.folder) for row in failed if row.just_collected}
     lines = [f"{run_id}: {why}" for run_id, why in found.items() if why]
-    return [*lines, f"  next  python launch/doctor.py {failed[-1].folder.path}"] if failed else []
+    return [*lines, f"  next  python launch/doctor.py logs {failed[-1].folder.path}"] if failed else []
 
 
 # --- one run ------------------------------------------------------------------------------------

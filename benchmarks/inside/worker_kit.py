@@ -312,7 +312,7 @@ def checking(what, next_step):
 def run_check(look, events):
     """Prints what `look` finds, or why it fails, as the last line that a job reads; the exit code."""
     try:
-        with checking("the check itself failed", "python launch/doctor.py explains the log of the phase `check`"):
+        with checking("the check itself failed", "python launch/doctor.py logs results/RUN"):
             line, status, message = f"ok {json.dumps(look())}", "done", ""
     except CheckFailure as failure:
         message = " ".join(str(failure).split())[:600]

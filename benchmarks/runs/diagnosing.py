@@ -81,9 +81,9 @@ def _expanded(place: str) -> Iterator[Path]:
     if not found:
         raise RequestError(
             f"there is no '{printable(place)}'",
-            where="python launch/doctor.py LOG",
-            why="a file, a folder or a pattern is looked for" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
-            next_command="python launch/doctor.py nodes --site=NAME --nodelist=NODES, if nodes were meant",
+            where="python launch/doctor.py logs",
+            why="it is not a file, folder, run or pattern" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
+            next_command="python launch/report.py runs",
         )
     yield from map(Path, found)
 

@@ -51,8 +51,9 @@ def place_of(name: str, output_dir: Path) -> Path:
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
     fitting = [folder for folder in runs if name == folder.run_id]
-    fitting = fitting or [folder for folder in runs if folder.run_id.endswith(name)]
-    fitting = fitting or [folder for folder in runs if name in folder.run_id]
+    if len(name) >= DIGITS:  # fewer letters are in the name of any run
+        fitting = fitting or [folder for folder in runs if folder.run_id.endswith(name)]
+        fitting = fitting or [folder for folder in runs if name in folder.run_id]
     if len(fitting) > 1:
         short = short_names((folder.run_id for folder in fitting), {folder.run_id for folder in runs})
         what = f"'{name}' is in the names of {len(fitting)} runs: {some(list(short.values()))}"
@@ -62,7 +63,8 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
 
 def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> RequestError:
     command = shlex.join(["python", "launch/status.py", f"--output_dir={output_dir}", *offered])
-    return RequestError(what, where=str(output_dir), next_command=command)
+    why = f"a part of a run's name has {DIGITS} letters or more, and is in no other run's name"
+    return RequestError(what, where=str(output_dir), why=why, next_command=command)
 
 
 def short_names(names: Iterable[str], among: Collection[str]) -> dict[str, str]:

@@ -142,7 +142,7 @@ class _Launcher:
             from benchmarks.runs.diagnosing import why_failed
 
             why = why_failed(RunFolder(self._output_dir / work.run_id))
-            say(f"  {why}" if why else f"  next:  python launch/doctor.py {self._output_dir / work.run_id}")
+            say(f"  {why}" if why else f"  next:  python launch/doctor.py logs {self._output_dir / work.run_id}")
 
     def _say_how_to_go_on(self) -> None:
         say(f"{self._valid()}: {self._path}")

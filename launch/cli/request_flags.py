@@ -30,7 +30,7 @@ flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *"
 flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
 flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
 flags.DEFINE_integer("steps", None, "Training steps.")
-flags.DEFINE(Words(("steady", "last")), "window", None, "Which steps count; or A-B such as 35-44.")
+flags.DEFINE(Words(("steady", "last", "A-B")), "window", None, "Which steps count; A-B is a range such as 35-44.")
 flags.DEFINE(Words(("off", "nsys", "auto")), "pgle", "off", "Profile-guided latency estimation (jax). *")
 flags.DEFINE_string("data", None, "A folder with a dataset instead of the recipe's data.")
 flags.DEFINE_string(

@@ -81,5 +81,5 @@ def _broken(backend: Backend, why: str, log: Path) -> RunError:
         f"the program of {backend.title} failed: {why}",
         where=str(log),
         why="\n".join(lines[-LINES_SHOWN:]) or "it said nothing",
-        next_command=f"tail -n 40 {place}; python launch/doctor.py {place}",
+        next_command=f"tail -n 40 {place}; python launch/doctor.py logs {place}",
     )

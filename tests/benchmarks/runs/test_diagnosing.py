@@ -1,4 +1,4 @@
-"""launch/doctor.py LOG: files, folders, patterns and packed logs; what it says, and with which exit code."""
+"""launch/doctor.py logs LOG: files, folders, patterns and packed logs; what it says, and with which exit code."""
 
 import fcntl
 import gzip
