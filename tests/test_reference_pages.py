@@ -1,0 +1,24 @@
+"""The generated reference pages are current. If one is not: .venv/bin/python docs/make_*.py, as it says."""
+
+import runpy
+from pathlib import Path
+
+from tests import forked
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def test_the_command_reference_is_current(tmp_path: Path) -> None:
+    script = "docs/make_command_reference.py"
+    made = runpy.run_path(str(REPOSITORY / script))
+
+    def help_of(words: list[str]) -> str:
+        return forked.run(REPOSITORY / words[0], *words[1:], cwd=tmp_path).stdout
+
+    assert made["PAGE"].read_text() == made["page"](help_of), f".venv/bin/python {script}"
+
+
+def test_the_expected_results_are_current() -> None:
+    script = "docs/make_expected_results.py"
+    made = runpy.run_path(str(REPOSITORY / script))
+    assert made["PAGE"].read_text() == made["page"](), f".venv/bin/python {script}"
