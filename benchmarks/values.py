@@ -679,7 +679,7 @@ class Recompute(Value, frozen=True):
 class LayerLoop(Value, frozen=True):
     """What a program that loops over its layers holds beside its state, as XLA's programs for GPUs have it.
 
-    Found buffer by buffer in compiled programs (docs/compiling.md).
+    Found buffer by buffer in compiled programs (docs/explanation/compilation.md).
     """
 
     reordered_parameters: int  # of a layer: weights that are copied into another order before the loop

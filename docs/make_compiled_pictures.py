@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/compiling.md: the schedule of a layer of Llama 2 70B, as it is compiled for 64 H100s.
+"""Makes the pictures of docs/explanation/compilation.md: Llama 2 70B's layers on 64 H100.
 
 .venv/bin/python docs/make_compiled_pictures.py
 

@@ -10,7 +10,7 @@ from benchmarks.values import Benchmark, LayerLoop, NumberBytes, Recompute, Scal
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 XLA_DEFAULT_FRACTION = "0.75"
 
-# Of a layer's hidden states in a tensor group, as XLA's programs of the 70B have them (docs/compiling.md): 8 would
+# Of a layer's hidden states in a tensor group, as XLA's programs of the 70B have them: 8 would
 # do, but query, key, value, gate and up exchange theirs apart, and what is computed again is exchanged again.
 EXCHANGES, WITH_SOME_AGAIN, WITH_ALL_AGAIN = 14.0, 18.0, 21.0
 
@@ -218,7 +218,7 @@ _GATE_AND_UP = frozenset({"mlpwi_0", "mlpwi_1"})
 def recompute(benchmark: Benchmark) -> Recompute:
     """The matmuls that a layer's backward pass does again: all whose results were not kept.
 
-    As counted in XLA's program for these policies, with fused projections and without (docs/figures.md).
+    As counted in XLA's program for these policies, with fused projections and without (docs/reference/flops.md).
     """
     on_the_device, offloaded = kept(benchmark.settings.knobs)
     names = on_the_device | offloaded

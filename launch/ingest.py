@@ -7,7 +7,7 @@
 tokens/s and MFU need what no log says: --model, --hardware, --gpus, --dtype, --global_batch_size and
 --sequence_length. With all six, the uniform figures of the log's last attempt are given beside the nearest published
 ones; --task=lora counts the FLOPs of training adapters only. Of an MLLOG (MLPerf) it tells each run too: status, time
-to train and its parts, samples, evaluations (docs/mlperf_logs.md).
+to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
 
 A log of no known format is read by a pattern of its steps' lines, with fields in braces and `...` for anything
 (docs/logs.md):

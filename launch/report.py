@@ -248,7 +248,7 @@ def _exported(report: Path, room: Path) -> Path:
 
 
 def mlperf(argv: list[str]) -> int:
-    """MLPerf's checkers and more on MLLOG files; exit code 3 if they fail (docs/mlperf_logs.md).
+    """MLPerf's checkers and more on MLLOG files; exit code 3 if they fail (docs/reference/mlperf_rules.md).
 
     python launch/report.py mlperf DIR                          a folder of logs, a job's output, or runs of Stepmark
     python launch/report.py mlperf DIR --ruleset=5.1.0 --json

@@ -32,7 +32,7 @@ from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
-flags.DEFINE_boolean("equivalence", False, "Prove that the backends do the same work: docs/equivalence.md.")
+flags.DEFINE_boolean("equivalence", False, "Prove that the backends do the same work.")
 flags.DEFINE_list("model", [], "With --equivalence: the models; else llama2_tiny,llama3_tiny.")
 flags.DEFINE_enum(
     "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train everything, or adapters alone."

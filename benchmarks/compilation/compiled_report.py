@@ -176,5 +176,5 @@ def _between(group: Sequence[Overlap]) -> str:
 
 def time_grid(times: Breakdown) -> Grid:
     rows = [(what, f"{share:.1%}") for what, share in times.shares.items()]
-    heading = "where the time of a step goes: the schedule with published rates (docs/compiling.md), no prediction"
+    heading = "where the time of a step goes: the schedule with published rates, no prediction"
     return Grid(heading, ["spent on", "#share"], rows)

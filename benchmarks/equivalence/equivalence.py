@@ -1,8 +1,8 @@
 """Do two backends do the same work? What they computed from one set of weights, line by line. Pure, on numpy.
 
 Every line has its tolerance. Plain initial weights hide errors, and the loss alone hides a wrong norm epsilon: so the
-weights are perturbed, and logits, gradients and updates are compared too. docs/equivalence.md has the noise that each
-tolerance was chosen against.
+weights are perturbed, and logits, gradients and updates are compared too.
+docs/measurements/2026-11-23-equivalence.md has the noise that each tolerance was chosen against.
 """
 
 import math
@@ -29,7 +29,8 @@ PERTURB_SEED = 99
 TOKEN_SEED = 7
 
 # Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached; in bf16,
-# where only the places of the roundings differ, at most a half too, on a CPU. docs/equivalence.md derives the size.
+# where only the places of the roundings differ, at most a half too, on a CPU.
+# docs/measurements/2026-11-23-equivalence.md derives the size.
 Tolerances = Mapping[str, float]
 _COMPARED = ("loss", "logits", "gradient_norm", "gradient", "trained_loss", "step_gradient_norm", "trained")
 TOLERANCES: Mapping[str, Tolerances] = {

@@ -23,7 +23,7 @@ GATHERED_LAYERS = 2
 LOGIT_COPIES = 2
 SCORE_COPIES = 2
 # Of a tensor group's hidden states, put together: what goes into attention and the MLP, the gradients of what comes
-# out of both, and the sums for the gradients of three inputs. As XLA's programs hold them (docs/compiling.md).
+# out of both, and the sums for the gradients of three inputs. As XLA's programs hold them.
 WHOLE_STATES = 7
 # Of a context group's sequences: keys, values, and the gradients of both.
 WHOLE_KEYS = 4

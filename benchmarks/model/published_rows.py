@@ -1,4 +1,4 @@
-"""The published rows of configs/references. docs/figures.md states what is a row."""
+"""The published rows of configs/references. docs/reference/expected_results.md states what is a row."""
 
 import csv
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The memory of MaxText's programs, held to what XLA compiled for their GPUs.
 
-compiled_memory.yml was made of XLA's own dumps (docs/compiling.md); tests/end_to_end/test_compiled.py compiles the
+compiled_memory.yml was made of XLA's own dumps; tests/end_to_end/test_compiled.py compiles the
 recipes' programs anew.
 """
 

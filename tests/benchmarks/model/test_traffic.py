@@ -71,7 +71,7 @@ def test_gradients_travel_as_wide_as_they_are_summed_and_weights_come_back() -> 
 
 
 def test_fp8_matrices_of_layers_travel_in_one_byte() -> None:
-    """As counted in the compiled program (docs/compiling.md): 271.6 GB on the wire instead of 406.4."""
+    """As compiled (docs/measurements/2026-11-23-compiled.md): 271.6 GB are sent instead of 406.4."""
     found = moved(recipe(dtype="fp8"))["fsdp"]
     matrices = 80 * 855_638_016
     whole = 2 * (2 * (PARAMETERS - matrices) + matrices) + 2 * PARAMETERS
