@@ -37,7 +37,7 @@ from benchmarks.model.published_rows import Reference
 from benchmarks.values import to_builtins
 
 HEADER = """\
-# How far estimates of the published rows were off, in percent of the published time (docs/planning.md).
+# How far estimates of the published rows were off, in percent of the published time (docs/explanation/estimates.md).
 # `kind`: each row was estimated without the rows that share it. Written by docs/make_estimate_errors.py.
 """
 

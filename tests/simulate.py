@@ -2,7 +2,7 @@
 
     python tests/simulate.py [--histories=1000] [--draws=10000] [--seed=1]
 
-Exit code 1: a rate is worse than docs/nightly.md or docs/comparing.md promises. tests/simulation/test_rates.py runs a
+Exit code 1: a rate is worse than docs/explanation promises. tests/simulation/test_rates.py runs a
 small size.
 """
 

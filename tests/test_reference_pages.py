@@ -1,5 +1,6 @@
 """The generated reference pages are current. If one is not: .venv/bin/python docs/make_*.py, as it says."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -22,3 +23,10 @@ def test_the_expected_results_are_current() -> None:
     script = "docs/make_expected_results.py"
     made = runpy.run_path(str(REPOSITORY / script))
     assert made["PAGE"].read_text() == made["page"](), f".venv/bin/python {script}"
+
+
+def test_pages_that_messages_and_docstrings_name_exist() -> None:
+    texts = [path.read_text() for layer in ("benchmarks", "launch") for path in (REPOSITORY / layer).rglob("*.py")]
+    named = {page for text in texts for page in re.findall(r"\bdocs/[\w./-]+\.\w+", text)}
+    assert len(named) > 5
+    assert sorted(page for page in named if not (REPOSITORY / page).exists()) == []
