@@ -1,4 +1,4 @@
-"""The generated reference pages are current. If one is not: .venv/bin/python docs/make_*.py, as it says."""
+"""The generated reference pages are current, and the changelog stays short."""
 
 import re
 import runpy
@@ -30,3 +30,11 @@ def test_pages_that_messages_and_docstrings_name_exist() -> None:
     named = {page for text in texts for page in re.findall(r"\bdocs/[\w./-]+\.\w+", text)}
     assert len(named) > 5
     assert sorted(page for page in named if not (REPOSITORY / page).exists()) == []
+
+
+def test_a_version_takes_at_most_400_words_of_the_changelog() -> None:
+    """A merge can bring back lines that were shortened: see .gitattributes."""
+    _, *versions = re.split(r"^## ", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    words = {version.split()[0]: len(version.split()) for version in versions}
+    assert len(words) == len(versions) > 12
+    assert {version: count for version, count in words.items() if count > 400} == {}
