@@ -1,4 +1,4 @@
-# Stepmark's launcher, made by `make install` from requirements.lock. docs/one_machine.md says how to build and run it.
+# Stepmark's launcher, made by `make install` from requirements.lock. To build and run it: docs/how-to/one_gpu_machine.md.
 # MaxText's and NeMo's environments are made by the first run that needs them, in the volume $STEPMARK_HOME.
 
 # MaxText needs Python 3.12 or 3.13. Pin the image by its digest to build the same image next year.

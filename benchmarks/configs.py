@@ -41,7 +41,7 @@ WHERE_TO_LOOK: dict[Kind, str] = {
     "suites": "python launch/nightly.py --list",
     "mlperf": "ls configs/mlperf",
     "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
-    "python launch/setup.py --new_site=NAME adds your cluster (docs/your_cluster.md)",
+    "python launch/setup.py --new_site=NAME adds your cluster (docs/how-to/slurm_site.md)",
 }
 
 NOT_IN_SCOPE: dict[Kind, str] = {"models": "models are dense Llama decoders; mixtures of experts are not supported"}

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/reports.md and docs/nightly.md: real runs on this machine's CPU, as Chromium shows them.
+"""Makes the pictures of pages and dashboards in docs/how-to: real runs on this machine's CPU, as Chromium shows them.
 
 .venv/bin/python docs/make_report_pictures.py [DIR]
 

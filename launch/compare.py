@@ -12,9 +12,9 @@ Examples:
 
 A is the baseline. Each side is one of: a run's folder; a folder with runs; a part of its name that no other run in
 --output_dir has; several of those with commas; conditions such as model=llama2_70b or date>=2026-11-01, joined by
-commas, plus signs or blanks, which runs must fit all (dtype=bf16,fp8 is any of the two). docs/comparing.md explains
-the verdicts. Exit codes: 0 compared, whatever the verdict; 2 the request was wrong; 3 the sides are not comparable,
-or, with --fail_on=worse, B is worse.
+commas, plus signs or blanks, which runs must fit all (dtype=bf16,fp8 is any of the two).
+docs/how-to/compare.md explains the verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the
+sides are not comparable, or, with --fail_on=worse, B is worse.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path

@@ -7,7 +7,7 @@ Examples:
       the same, then start TensorBoard on it and keep it up to date until Ctrl-C
 
 It opens on step times: a line for each series of runs, the nights of each suite, and the newest runs step by step.
-HParams is a table of the newest runs. Profiles are in the tab Profile where xprof is installed (docs/reports.md).
+HParams is a table of the newest runs. If xprof is installed, the tab Profile has the profiles (docs/how-to/share.md).
 Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
 """
 

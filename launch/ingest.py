@@ -10,7 +10,7 @@ ones; --task=lora counts the FLOPs of training adapters only. Of an MLLOG (MLPer
 to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
 
 A log of no known format is read by a pattern of its steps' lines, with fields in braces and `...` for anything
-(docs/logs.md):
+(docs/how-to/external_logs.md):
 
     python launch/ingest.py --log=train.log --pattern='step {step} ... loss {loss} ... {seconds}s'
 

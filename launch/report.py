@@ -67,7 +67,7 @@ def runs(argv: list[str]) -> int:
         python launch/report.py runs --where=run=eeab                                one, by a part of its name
         python launch/report.py runs --format=csv
 
-    docs/history.md lists the keys of --where.
+    docs/reference/filters.md lists the keys of --where.
     """
     from benchmarks.history import exports
     from benchmarks.history.filters import parse_condition
@@ -214,7 +214,7 @@ def references(argv: list[str]) -> int:
 
 
 def trace(argv: list[str]) -> int:
-    """Where the time of a step goes, from a profiler's trace (docs/profiling.md).
+    """Where the time of a step goes, from a profiler's trace (docs/how-to/profile.md).
 
     python launch/report.py trace results/RUN                   a profiled run, or a profiler's file
     python launch/report.py trace results/RUN --json
