@@ -29,7 +29,7 @@ from absl import flags
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.verdict import Verdict
 from launch.cli.command import run_main
-from launch.terminal.output import answer
+from launch.terminal.output import VERBOSE, answer, verbose
 
 if TYPE_CHECKING:
     from benchmarks.history.index import Index
@@ -41,12 +41,13 @@ flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called the same;
 flags.DEFINE_string("html", None, "Write a page with the comparison to this file too.")
 flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
 flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "What ends with 3; worse: both do.")
+flags.declare_key_flag(VERBOSE)
 
 
 def main(argv: list[str]) -> int:
     from benchmarks.compare.compare import compare
     from benchmarks.compare.sides import Sides
-    from benchmarks.compare.text import table_text
+    from benchmarks.compare.text import screen_text, table_text
     from benchmarks.pages import html_pages
     from benchmarks.pages.comparison import comparison_part
     from benchmarks.pages.page import page
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
     text = table_text(found)
-    answer(found, text)
+    answer(found, text if verbose() else screen_text(found))
     markdown = headed(text)
     outputs.add_to_summary(markdown)
     if FLAGS.markdown is not None:

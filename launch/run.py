@@ -85,6 +85,7 @@ flags.DEFINE_integer("max_jobs", None, "Of a sweep, in the queue at once; the si
 flags.DEFINE_boolean("resume", True, "Go on with a sweep of the same flags that is not done.")
 flags.DEFINE_boolean("skip_refused", False, "Run what can work of a sweep, and name the rest.")
 flags.adopt_module_key_flags(request_flags)
+flags.declare_key_flag(output.VERBOSE)
 flags.adopt_module_key_flags(job_flags)
 
 TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -158,23 +159,26 @@ def _list(configs: "Configs") -> None:
 def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from benchmarks.backend import find_backend
     from benchmarks.model.estimate import read_published
-    from benchmarks.model.plan_text import plan_text
+    from benchmarks.model.forecast import forecast
+    from benchmarks.model.plan_text import plan_text, screen_text
     from launch.running.runners import refused_text
 
     benchmark, backend = runner.resolve_offline(request), find_backend(request.backend)
     if output.wanted():
         output.document(_dry_run_of(benchmark, runner))
         return EXIT_VALID
-    plan = runner.plan(benchmark, backend)
+    plan, refused, whole = runner.plan(benchmark, backend), refused_text(runner.refusals(benchmark)), output.verbose()
     if benchmark.is_submission:
         from launch.mlperf.admit import submission_text
 
-        text = submission_text(benchmark, plan, configs)
-    else:
+        text = submission_text(benchmark, plan, configs, whole=whole)
+    elif whole:
         text = plan_text(benchmark, plan, backend.storage(benchmark), read_published(configs))
-    preview = runner.preview(benchmark, backend)
-    shown = "\n\n".join(filter(None, [text, preview]))
-    print(f"{shown}\n{refused_text(runner.refusals(benchmark))}", end="", flush=True)
+    else:
+        found = forecast(benchmark, backend.storage(benchmark), read_published(configs))
+        text = screen_text(benchmark, plan, found)
+    preview = runner.preview(benchmark, backend) if whole else ""
+    print("\n\n".join(filter(None, [refused, text, preview])), flush=True)
     return EXIT_VALID
 
 

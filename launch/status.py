@@ -46,7 +46,7 @@ from launch.slurm.collect import collect
 from launch.slurm.run_states import RunState, states
 from launch.slurm.watch import ends_of, require_job, wait_for
 from launch.terminal.documents import State
-from launch.terminal.output import answer, document
+from launch.terminal.output import VERBOSE, answer, document
 
 BETTER_FIRST = [EXIT_VALID, EXIT_INVALID, EXIT_FAILED, EXIT_INTERRUPTED]
 
@@ -55,6 +55,7 @@ flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
 flags.DEFINE_boolean("follow", False, "Follow a run until it has ended.")
 flags.DEFINE_boolean("cancel", False, "Cancel runs.")
 flags.DEFINE_boolean("collect", False, "Collect runs.")
+flags.declare_key_flag(VERBOSE)
 
 
 def main(argv: list[str]) -> int:

@@ -45,8 +45,8 @@ def first_rows(first: Entry) -> Rows:
     return [
         (label, _who(first)),
         ("line", f"{first.first.file}:{first.first.line}: {first.first.text}"),
-        ("means", first.means),
-        ("do", "\n".join(f"- {one}" for one in first.do)),
+        ("meaning", first.means),
+        ("try", "\n".join(f"- {one}" for one in first.do)),
     ]
 
 

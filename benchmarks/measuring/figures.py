@@ -89,7 +89,7 @@ def measure(
         hfu=hfu(workload, median, nulls),
         null_because=nulls,
         complaints=complaints + impossible,
-        notes=notes + _above_the_peak(workload, entries or []) + _few_steps(len(seconds)),
+        notes=notes + _above_the_peak(workload, entries or []) + few_steps(len(seconds)),
     )
     if workload.model.uncounted and not workload.model.vocabulary_size:  # it trains on no tokens
         rates = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
@@ -181,7 +181,7 @@ def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
     ]
 
 
-def _few_steps(count: int) -> list[str]:
+def few_steps(count: int) -> list[str]:
     """Return a note if the interval may hold less often than it claims."""
     if not statistics.FEWEST_VALUES <= count < FEWEST_FOR_95_PERCENT:
         return []

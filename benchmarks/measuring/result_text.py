@@ -1,20 +1,58 @@
-"""A result as labelled lines of text: the table at the end of a run, of a log and in status.py."""
+"""A result as labelled lines of text: short at the end of a run, whole with --verbose and on its page."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks.measuring import settling
+from benchmarks.measuring.figures import few_steps
 from benchmarks.measuring.settling import WORDS
-from benchmarks.measuring.summary import Result
+from benchmarks.measuring.summary import Result, made_up_data
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.telemetry.summary import telemetry_rows
-from benchmarks.text import Rows, columns, count_text, duration_text, folded, seconds_text
+from benchmarks.text import Rows, columns, count_text, duration_text, folded, plural, seconds_text
+from benchmarks.values import Benchmark
 
 if TYPE_CHECKING:
     from benchmarks.logs.foreign import ForeignResult
 
 
+def short_rows(result: Result, benchmark: Benchmark) -> Rows:
+    """Return one line for each metric of a run that went through: step time, throughput, MFU, loss or target."""
+    spread, nulls, rows = result.seconds_per_step, result.null_because, []
+    if spread.median is None:
+        rows.append(("Step time", f"unknown: {nulls.get('seconds_per_step', 'not measured')}"))
+    else:
+        ends = f"95% CI {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}, " if spread.ci95 else ""
+        rows.append(("Step time", f"{seconds_text(spread.median)}   ({ends}{plural(result.window.counted, 'step')})"))
+    if result.tokens_per_second is not None and result.tokens_per_second_per_gpu is not None:
+        device = "CPU device" if benchmark.hardware.kind == "cpu" else "GPU"
+        each = f"   ({count_text(result.tokens_per_second_per_gpu)} per {device})" if benchmark.gpus > 1 else ""
+        rows.append(("Throughput", f"{count_text(result.tokens_per_second)} tokens/s{each}"))
+    if result.mfu:
+        first = result.mfu[0]
+        rows.append(("MFU", f"{first.percent:.1f}%   of {first.peak_tflops:,.5g} TFLOP/s {first.precision_peak}"))
+    elif spread.median is not None:
+        no_peak = benchmark.dtype not in benchmark.hardware.peaks and not benchmark.model.uncounted
+        why = f"no published {benchmark.dtype} peak; measure one with `python launch/peak.py`"
+        rows.append(("MFU", f"unknown: {why if no_peak else nulls['mfu']}"))
+    loss = ("Loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}")
+    return [*rows, *([(label.capitalize(), text) for label, text in _target_rows(result)][:1] or [loss])]
+
+
+def warnings(result: Result) -> list[str]:
+    """Return what a reader must know before using the metrics, each fact once."""
+    window = result.window
+    known = {*made_up_data(), *(settling.notes(window) if window.settling == "too short" else [])}
+    found = [f"never compared: {reason}" for reason in result.not_comparable]
+    if window.counted and window.settling == "too short" and result.seconds_per_step.median is not None:
+        known |= set(few_steps(window.counted))
+        steps = "" if window.steps_to_tell is None else f" (needs about {window.steps_to_tell:,} steps)"
+        found.append(f"Too short to confirm a steady state{steps}")
+    return [*found, *(note for note in result.notes if note not in known)]
+
+
 def result_rows(result: Result) -> Rows:
-    """The short table at the end of a run."""
+    """Return all that is known of a run."""
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
     rows += speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))

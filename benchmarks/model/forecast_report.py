@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from benchmarks.model import flops
 from benchmarks.model.bounds import Bound
 from benchmarks.model.estimate import SCALE, Estimate, EstimateError
 from benchmarks.model.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
 from benchmarks.model.layouts import CLOSE, RankedLayout, Ranking, alike
 from benchmarks.request.resolve import command_of, request_of
-from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, seconds_text, title
+from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, duration_text, seconds_text, title
 from benchmarks.values import Benchmark
 
 GB = 1e9
@@ -30,6 +31,7 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
     recipe = f"{benchmark.recipe.name} ({benchmark.recipe.source})"
     parts = [
         [title(benchmark), *aligned([("layout", layout), ("recipe", recipe)])],
+        expected_lines(benchmark, report),
         memory_lines(report.memory),
         forecast_lines(report),
         ["scaling", *scaling_lines(report.scaling)],
@@ -37,6 +39,33 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
         *([ranking_lines(report.layouts, benchmark, top)] if report.layouts else []),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts).split("\n")
+
+
+def expected_lines(benchmark: Benchmark, found: Forecast) -> list[str]:
+    """Return step time, throughput, MFU, duration and memory, by the estimate or, without one, by the bound."""
+    memory = ("Memory", memory_rows(found.memory)[-1 if found.memory.fits is not False else -2][1])
+    if found.seconds is None:
+        return ["expected", *aligned([("Step time", f"unknown: {found.estimate.why_none}"), memory])]
+    by_bound = found.estimate.seconds is None
+    least, most = ("at least ", "at most ") if by_bound else ("", "")
+    error = found.estimate.error
+    how = f"bound; no estimate: {found.estimate.why_none}" if by_bound else "estimate of unknown error"
+    if not by_bound and error is not None:
+        how = f"estimate; its error: {error.median_percent:g}% median, {error.worst_percent:g}% worst"
+    rows: Rows = [("Step time", f"{least}{seconds_text(found.seconds)}   ({how})")]
+    if not benchmark.model.uncounted:
+        speed = benchmark.tokens_per_step / found.seconds
+        each = count_text(speed / benchmark.gpus)
+        rows.append(("Throughput", f"{most}{count_text(speed)} tokens/s   ({each} per GPU)"))
+        peak = benchmark.hardware.peaks.get(benchmark.dtype)
+        convention, *_ = flops.conventions_for(benchmark.trains)
+        a_token = flops.flops_per_token(benchmark.model, benchmark.batch.sequence_length, convention)
+        if peak is not None:
+            share = speed * a_token / benchmark.gpus / peak.tflops / 1e12
+            rows.append(("MFU", f"{most}{share:.1%}   of {peak.tflops:,.5g} TFLOP/s {benchmark.dtype}"))
+    span = f"{least}{duration_text(found.seconds * benchmark.steps)}"
+    rows.append(("Duration", f"{span} for {benchmark.steps:,} steps, without start-up and compilation"))
+    return ["expected", *aligned([*rows, memory])]
 
 
 def memory_lines(memory: Memory) -> list[str]:

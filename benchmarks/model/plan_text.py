@@ -5,36 +5,47 @@ import shlex
 
 from benchmarks.model import flops, ledger
 from benchmarks.model.estimate import Published
-from benchmarks.model.forecast import forecast, memory_of
-from benchmarks.model.forecast_report import forecast_lines, memory_lines
+from benchmarks.model.forecast import Forecast, forecast, memory_of
+from benchmarks.model.forecast_report import expected_lines, forecast_lines, memory_lines
 from benchmarks.request.window_rule import describe_rule
 from benchmarks.text import Rows, aligned, layout_text, plural, title
 from benchmarks.values import Benchmark, Plan, Recompute, Storage
 
 NOTHING_STARTED = "nothing was started (--dry_run)"
+MORE = "the whole job: --verbose"
+
+
+def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
+    """Return what a dry run shows: what to expect of the run, and what would run with which settings."""
+    rows = {name: text.partition(": all steps ")[0] for name, text in _benchmark_rows(benchmark)}
+    rows["layout"] += f" ({rows.pop('in short')})"
+    counts = [(one.name, plural(one.nodes, "node"), plural(one.tasks_per_node, "task")) for one in plan.phases]
+    tasks = [f"{name} ({nodes} x {tasks})" for name, nodes, tasks in counts]
+    table = aligned([*rows.items(), *_run_rows(benchmark, plan), ("phases", ", ".join(tasks))])
+    expected = expected_lines(benchmark, found)
+    return "\n".join([title(benchmark), "", *expected, "", "plan", *table, "", f"{NOTHING_STARTED}; {MORE}"])
 
 
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: Published | None = None) -> str:
-    """Everything a dry run shows: what would run, with which settings, what it needs and how long a step takes."""
+    """Return everything that is known of a run before it starts."""
     lines = [title(benchmark), ""]
-    lines += aligned([*_benchmark_rows(benchmark), ("runs in", _runs_in(benchmark, plan)), *_notes(plan)])
+    found = None if published is None else forecast(benchmark, storage, published)
+    lines += [*expected_lines(benchmark, found), ""] if found is not None else []
+    lines += aligned([*_benchmark_rows(benchmark), *_run_rows(benchmark, plan)])
     lines += ["", "model FLOPs"]
     lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
     lines += ["", *memory_lines(memory_of(benchmark, storage))]
-    if published is not None:
-        lines += ["", *forecast_lines(forecast(benchmark, storage, published))]
+    if found is not None:
+        lines += ["", *forecast_lines(found)]
     return "\n".join([*lines, *phase_lines(plan), "", NOTHING_STARTED])
 
 
-def _runs_in(benchmark: Benchmark, plan: Plan) -> str:
-    """The image, else the Python that the site names, else Stepmark's own environment."""
+def _run_rows(benchmark: Benchmark, plan: Plan) -> Rows:
+    """Return the image, otherwise the site's Python, otherwise Stepmark's environment; and the plan's notes."""
     pythons = benchmark.site.python
     python = pythons.get(benchmark.engine) if isinstance(pythons, dict) else pythons
-    return benchmark.settings.image or python or plan.environment_name
-
-
-def _notes(plan: Plan) -> Rows:
-    return [("notes", "\n".join(plan.notes))] if plan.notes else []
+    found = benchmark.settings.image or python or plan.environment_name
+    return [("runs in", found), *([("notes", "\n".join(plan.notes))] if plan.notes else [])]
 
 
 def phase_lines(plan: Plan) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.measuring.summary import BenchmarkFigures, Result
 from benchmarks.model.published_rows import Reference
-from benchmarks.text import columns, seconds_text
+from benchmarks.text import columns, plural, seconds_text
 from benchmarks.values import Value
 
 NOT_KNOWN = "not known"
@@ -82,6 +82,13 @@ def text(found: Nearest) -> str:
     seconds = seconds_text(row.reference_seconds)
     lines = [f"{row.ratio:.3f} x the tokens/s a GPU of {row.reference}, {seconds}/step", f"({row.source})"]
     return "\n".join([*lines, *(f"differs: {what}" for what in row.differs)])
+
+
+def line(row: NearestRow) -> str:
+    """Return the ratio to the row and its source in one line."""
+    speed = f"{row.ratio:.3f}x the {row.reference_tokens_per_second_per_gpu:,.0f} tokens/s per GPU"
+    differs = f"; differs in {plural(len(row.differs), 'setting')}" if row.differs else ""
+    return f"{speed} published for {row.reference} ({row.source}){differs}"
 
 
 def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, bool, bool]:

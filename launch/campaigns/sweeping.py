@@ -171,7 +171,7 @@ def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
     notes = "".join(f"\nnote: {backend}: {note}" for backend, note in dict.fromkeys(noted))
     precision = record.precision_note(checked)
     notes += f"\nnote: {precision}" if precision else ""
-    return record.plan_text(checked, repeats) + notes + refused_text(refusals)
+    return "\n\n".join(filter(None, [refused_text(refusals), record.plan_text(checked, repeats) + notes]))
 
 
 def _found(output_dir: Path, new: Sweep) -> Sweep | None:

@@ -80,7 +80,9 @@ def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
     name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
     by_module = flags.FLAGS.flags_by_module_dict()
     adopted = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(name)}
-    found = {"": [*(by_module.get(name, []) or by_module.get(module.__name__, [])), flags.FLAGS[JSON]]}
+    own = by_module.get(name, []) or by_module.get(module.__name__, [])
+    common = [flags.FLAGS[one] for one in (output.VERBOSE, JSON) if one in adopted or one == JSON]
+    found = {"": [*own, *common]}
     for other, defined in by_module.items():
         heading = getattr(sys.modules.get(other), "HEADING", None)
         key_flags = [flag for flag in defined if flag.name in adopted]

@@ -85,7 +85,7 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
         )
 
 
-def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
+def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs, *, whole: bool) -> str:
     """What a dry run shows. No memory and no step time: NVIDIA's own program decides both."""
     minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"])
     rows = [
@@ -96,4 +96,5 @@ def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs) -> str:
         ("overrides", ", ".join(f"{key}={value}" for key, value in benchmark.settings.overrides.items()) or "none"),
         ("runs in", plan.environment_name),
     ]
-    return "\n".join([title(benchmark), "", *aligned(rows), *phase_lines(plan), "", NOTHING_STARTED])
+    phases = phase_lines(plan) if whole else []
+    return "\n".join([title(benchmark), "", *aligned(rows), *phases, "", NOTHING_STARTED])

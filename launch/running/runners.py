@@ -178,6 +178,5 @@ def _program_refusals(plan: Plan) -> Iterator[RequestError]:
 
 
 def refused_text(refusals: Iterable[StepmarkError]) -> str:
-    """Return the end of a dry run: everything that would be refused now."""
-    texts = dict.fromkeys(f"\nwould be refused: {one}\n" for one in refusals)
-    return "".join(texts)
+    """Return the beginning of a dry run: everything that would be refused now."""
+    return "\n\n".join(dict.fromkeys(f"would be refused: {one}" for one in refusals))

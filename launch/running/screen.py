@@ -1,9 +1,10 @@
-"""What the user sees of a run: a live line while it trains, on a terminal with a bar; and the table at its end."""
+"""What the user sees of a run: a live line while it trains, on a terminal with a bar, and eight lines at its end."""
 
 import shlex
 import statistics
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.errors import StepmarkError
@@ -11,10 +12,11 @@ from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.model.published_rows import read_references
 from benchmarks.references import nearest_reference
+from benchmarks.runs.find_runs import short_names
 from benchmarks.runs.runfolder import RESULT, RunFolder
-from benchmarks.text import Rows, aligned, step_text, title
+from benchmarks.text import Rows, aligned, printable, reasons_text, step_text, title
 from benchmarks.values import Step
-from launch.terminal.output import harmless
+from launch.terminal.output import harmless, verbose
 from launch.terminal.places import configs
 from launch.terminal.progress import say, shown
 
@@ -76,19 +78,45 @@ def runs_document(folders: Iterable[RunFolder]) -> "Runs":
     return Runs(runs=runs)
 
 
+MOST_LINES = 8
+
+
 def show_result(folder: RunFolder, result: Result) -> None:
+    nearest = nearest_reference.nearest_of_result(result, read_references(configs().root))
+    if not verbose():
+        print("\n".join(result_lines(folder, result, nearest)), flush=True)
+        return
     rows = result_text.result_rows(result)
     if result.status == "failed":
         rows += _diagnosis(folder)
-    nearest = nearest_reference.nearest_of_result(result, read_references(configs().root))
     rows.append(("reference", nearest_reference.text(nearest)))
-    rows.append(("files", str(folder.path)))
-    rows.append(("next", next_command(folder, result)))
+    rows += [("files", str(folder.path)), ("next", next_command(folder, result))]
     print("\n".join([title(folder.benchmark()), *aligned(rows)]), flush=True)
 
 
+def result_lines(folder: RunFolder, result: Result, nearest: nearest_reference.Nearest) -> list[str]:
+    """Return the screen at the end of a run: at most eight lines."""
+    benchmark, failed = folder.benchmark(), result.status == "failed"
+    lines = [f"{result.status.upper()}  {title(benchmark)} · site {benchmark.site.name}"]
+    rows: Rows = [("Reason", reasons_text(result.reasons))] if result.reasons else []
+    if failed:
+        rows += [(name.capitalize(), text.partition("\n")[0].removeprefix("- ")) for name, text in _diagnosis(folder)]
+    else:
+        rows += result_text.short_rows(result, benchmark)
+        if nearest[0] is not None and result.status == "valid":
+            rows.insert(len(rows) - 1, ("Reference", nearest_reference.line(nearest[0])))
+    lines += aligned(rows)
+    warnings = [] if failed else result_text.warnings(result)
+    room = MOST_LINES - 1 - len(lines)
+    if len(warnings) > room:
+        warnings = [*warnings[: room - 1], f"{warnings[room - 1]}; {len(warnings) - room} more in result.json"]
+    lines += [printable(f"  ! {warning}") for warning in warnings]
+    ends = [f"Results  {folder.path}", f"Next  {next_command(folder, result)}"]
+    return [*lines, *(ends if failed else ["   ".join(ends)])]
+
+
 def _diagnosis(folder: RunFolder) -> Rows:
-    """What its logs say of the first cause. A log that can't be read hides no result."""
+    """Return the first cause in its logs. A log that can't be read hides no result."""
     from benchmarks.doctor.text import first_rows
     from benchmarks.runs.diagnosing import diagnosis_of_run
 
@@ -100,14 +128,20 @@ def _diagnosis(folder: RunFolder) -> Rows:
 
 
 def next_command(folder: RunFolder, result: Result) -> str:
-    place, parent = shlex.quote(str(folder.path)), shlex.quote(str(folder.path.parent))
-    if result.status == "failed":
-        last = result.attempts[-1] if result.attempts else None
-        log = f"attempt-{last.attempt}/*/rank-{last.rank or 0}.log" if last else ""
-        return (
-            f"tail -n 40 {place}/{log}"
-            if log and any(folder.path.glob(log))
-            else f"python launch/doctor.py logs {place}"
-        )
-    trace = f"python launch/report.py trace {place}\n" if result.not_comparable else ""
-    return f"{trace}python launch/verify.py {place}\npython launch/dashboard.py --output_dir={parent} --serve"
+    """Return what to type next: of a failed run the end of a log, of a profiled one its trace."""
+    place = shlex.quote(str(folder.path))
+    if result.status != "failed":
+        command = "report.py trace" if result.not_comparable else "verify.py"
+        return f"python launch/{command} {_short_name(folder)}"
+    last = result.attempts[-1] if result.attempts else None
+    log = f"attempt-{last.attempt}/*/rank-{last.rank or 0}.log" if last else ""
+    has_log = log and any(folder.path.glob(log))
+    return f"tail -n 40 {place}/{log}" if has_log else f"python launch/doctor.py logs {place}"
+
+
+def _short_name(folder: RunFolder) -> str:
+    """Return the run as commands find it: by the end of its name, in a folder that is not the usual one."""
+    parent, run_id = folder.path.parent, folder.path.name
+    name = short_names([run_id], {path.name for path in parent.iterdir()})[run_id]
+    words = [name] if parent == Path("results") else [f"--output_dir={parent}", name]
+    return shlex.join(words)

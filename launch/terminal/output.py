@@ -10,8 +10,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from absl import flags
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+VERBOSE = "verbose"  # a command that has more to show declares it as a key flag
+flags.DEFINE_boolean(VERBOSE, False, "Show everything instead of a screen.")
 
 _kept: list[TextIO] = []  # standard output, from --json until its document is printed
 
@@ -19,6 +24,10 @@ _kept: list[TextIO] = []  # standard output, from --json until its document is p
 def keep_for_json() -> None:
     _kept[:] = [sys.stdout]
     sys.stdout = sys.stderr
+
+
+def verbose() -> bool:
+    return bool(flags.FLAGS[VERBOSE].value)
 
 
 def wanted() -> bool:
@@ -52,9 +61,10 @@ def document(data: object) -> None:
 
 GREEN, YELLOW, RED = "32", "33", "31"
 COLOURS = {
-    **dict.fromkeys(("valid", "ok", "agrees", "better", "same"), GREEN),
+    **dict.fromkeys(("valid", "VALID", "ok", "agrees", "better", "same"), GREEN),
     **dict.fromkeys(("inconclusive", "not tested", "not checked", "warning"), YELLOW),
     **dict.fromkeys(("invalid", "failed", "worse", "cut off", "unreadable", "missing", "first cause"), RED),
+    **dict.fromkeys(("INVALID", "FAILED", "First cause"), RED),
 }
 # A whole cell of benchmarks/text.py: two spaces or an end of the line on either side, or a colon behind it.
 CELL = re.compile(rf"(?:(?<=  )|^)({'|'.join(COLOURS)})(?=  |\s*$|:)", re.MULTILINE)

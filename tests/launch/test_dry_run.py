@@ -21,7 +21,7 @@ def dry_run(*flags: str, cwd: Path) -> str:
 
 
 def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
-    plan = dry_run(*MAXTEXT_RECIPE, cwd=tmp_path)
+    plan = dry_run(*MAXTEXT_RECIPE, "--verbose", cwd=tmp_path)
     for words in (
         "68,976,648,192 parameters",
         "fsdp 64",
@@ -52,10 +52,22 @@ def test_a_sweep_over_backends_names_precisions_that_differ(tmp_path: Path) -> N
     assert "note:" not in forked.run(REPOSITORY / "launch/run.py", *sweep, "--dtype=fp32", cwd=tmp_path).stdout
 
 
-def test_it_ends_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_says_what_to_expect_and_the_whole_job_is_verbose(tmp_path: Path) -> None:
+    lines = dry_run(*MAXTEXT_RECIPE, cwd=tmp_path).splitlines()
+    assert len(lines) <= 40
+    labels = [line.split("  ")[1] for line in lines[lines.index("expected") + 1 :][:5]]
+    assert labels == ["Step time", "Throughput", "MFU", "Duration", "Memory"]
+    assert any("per GPU" in line for line in lines)
+    assert not any("--xla_gpu" in line for line in lines)
+    assert "Step time  unknown: no run" in dry_run("--model=llama2_tiny", cwd=tmp_path)
+
+
+def test_it_begins_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused = dry_run(*MAXTEXT_RECIPE, "--site=example_pyxis", cwd=tmp_path).split("would be refused: ")[1:]
+    refused = dry_run(*MAXTEXT_RECIPE, "--site=example_pyxis", cwd=tmp_path)
+    before, *refused = refused.partition("\n\nllama2_70b ")[0].split("would be refused: ")
+    assert before == ""
     expected = (
         "the container image",
         "the output folder cannot be seen by the nodes",
@@ -67,7 +79,7 @@ def test_it_ends_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatch:
     assert all("  next:  " in one for one in refused)
     (here,) = dry_run(*MAXTEXT_RECIPE, cwd=tmp_path).split("would be refused: ")[1:]
     assert here.startswith("this machine has no 64 x ")
-    assert "--dry_run" not in here  # it is one
+    assert "--dry_run" not in here.partition("\n\n")[0]  # it is one
     assert "would be refused" not in dry_run("--model=llama2_tiny", cwd=tmp_path)
 
 
@@ -110,9 +122,9 @@ def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_ref
     asked = ("--backend=nemo", "--hardware=h100", "--gpus=64", "--site=a", *flags)
     done = forked.run(REPOSITORY / "launch/run.py", *asked, "--dry_run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    plan, *refused = done.stdout.split("would be refused: ")
-    assert "TP4 PP4 CP2" in plan
-    assert "job.sbatch" not in plan
+    refusals, title, plan = done.stdout.partition("\n\nllama31_70b " if "31_70b" in flags[-1] else "\n\nllama3_70b ")
+    refused = refusals.split("would be refused: ")
+    assert title and "TP4 PP4 CP2" in plan
     expected = (lacks, "the output folder", "the checkout of Stepmark", "no scontrol")
     assert [words for words in expected if sum(words in one for one in refused) != 1] == []
 

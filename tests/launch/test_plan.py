@@ -95,6 +95,7 @@ def test_without_rates_the_traffic_of_layouts_is_unknown_and_not_0(tmp_path: Pat
 
 def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
     plan = shown(*RECIPE, cwd=tmp_path)
-    dry = shown(*RECIPE, "--dry_run", script="run", cwd=tmp_path)
-    start, end = plan.index("bound (the least"), plan.index("\nscaling")
-    assert plan[start:end].strip() in dry
+    dry = shown(*RECIPE, "--dry_run", "--verbose", script="run", cwd=tmp_path)
+    for first, last in (("expected\n", "\n\n"), ("bound (the least", "\n\nscaling")):
+        start = plan.index(first)
+        assert plan[start : plan.index(last, start)] in dry

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.compare.compare import compare
 from benchmarks.compare.runs import ComparedRun
-from benchmarks.compare.text import MOST_CAUSES, table_text
-from benchmarks.compare.values import Cause, Comparison
+from benchmarks.compare.text import MOST_CAUSES, screen_text, table_text
+from benchmarks.compare.values import Cause, Comparison, Difference
 from benchmarks.values import json_text
 from tests.benchmarks.compare.made import REAL_RUN, on_gpu, run, side, sides
 
@@ -29,6 +29,26 @@ def test_the_table_says_figures_then_reasons_then_causes() -> None:
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert re.search(r"\d+  setting remat_policy: minimal -> full \(weight 90: ", text)
     assert max(map(len, text.splitlines()[1:])) <= 118
+
+
+def test_the_screen_has_the_verdict_and_no_mirror_of_step_time() -> None:
+    sentence, head, *lines = screen_text(found()).splitlines()
+    assert sentence.startswith("WORSE: ")
+    assert head.split()[:4] == ["A:", "baseline", "B:", "candidate"]
+    labels = [line.split("  ")[1] for line in lines[:3]]
+    assert labels == ["Step time", "Last loss", "Host memory"]
+    assert lines[0].endswith("worse") and lines[1].endswith("not tested")
+    assert "--verbose" in lines[-1] and not any("tokens/s" in line for line in lines)
+    short = screen_text(compare(*sides(FAST, SLOW)))
+    assert "--explain" in short and len(short.splitlines()) <= 12
+
+
+def test_mfu_is_shown_if_step_time_does_not_imply_it() -> None:
+    step = found().differences[0].percent or 0.0
+    mirror = 100 / (1 + step / 100) - 100
+    mfu = [Difference(name="MFU", unit="%", a=40.0, b=40.0 / 1.05, percent=percent) for percent in (mirror, 3.0)]
+    texts = [screen_text(msgspec.structs.replace(found(), differences=[*found().differences, one])) for one in mfu]
+    assert ["MFU" in text for text in texts] == [False, True]
 
 
 def test_many_causes_are_cut_and_the_json_has_all() -> None:

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Literal, cast
 
+import msgspec
 import pytest
 
 from benchmarks.job_record import AttemptEnd
 from benchmarks.measuring.summary import Result
+from benchmarks.references import nearest_reference
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
 from launch.running import screen
@@ -114,6 +116,48 @@ def test_the_log_of_a_failed_run_is_that_of_the_rank_that_its_last_attempt_names
 
 def test_a_run_that_went_through_is_verified_and_a_profiled_one_looked_at_first(folder: RunFolder) -> None:
     verified = next_of(folder, end(2, 2), status="valid")
-    assert verified.startswith("python launch/verify.py 'RUN'\n")
-    profiled = next_of(folder, end(2, 2), status="valid", profiled=True)
-    assert profiled == f"python launch/report.py trace 'RUN'\n{verified}"
+    assert verified.startswith("python launch/verify.py ") and verified.endswith(" 'a run'")
+    assert next_of(folder, end(2, 2), status="valid", profiled=True).startswith("python launch/report.py trace ")
+
+
+# --- the end of a run -----------------------------------------------------------------------------
+
+STORED = sorted((REPOSITORY / "tests/launch/stored_runs").iterdir())
+REFERENCE = nearest_reference.NearestRow(
+    reference="llama2_70b 64 x h100",
+    source="a page",
+    reference_seconds=4.3,
+    reference_tokens_per_second_per_gpu=1900.0,
+    ratio=0.997,
+    differs=["GPUs 64, here 1"],
+)
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.name)
+@pytest.mark.parametrize("status", ["valid", "invalid", "failed"])
+@pytest.mark.parametrize("near", [REFERENCE, None])
+def test_a_run_ends_with_eight_lines_at_most(
+    path: Path, status: Literal["valid", "invalid", "failed"], near: nearest_reference.NearestRow | None
+) -> None:
+    run = RunFolder(path)
+    notes = [f"note {n}" for n in range(9)]
+    reasons = [] if status == "valid" else ["it is no good"]
+    result = msgspec.structs.replace(run.stored_result(), status=status, reasons=reasons, notes=notes)
+    lines = screen.result_lines(run, result, (near, ""))
+    assert len(lines) <= screen.MOST_LINES
+    assert lines[0].startswith(f"{status.upper()}  ")
+    labels = [line.split("  ")[1] for line in lines[1:] if line.startswith("  ")]
+    assert ("Reason" in labels) == (status != "valid")
+    assert ("Reference" in labels) == (status == "valid" and near is not None)
+    if status != "failed":
+        assert {"Step time", "Throughput", "MFU", "Loss"} <= set(labels)
+        assert "steps)" in next(line for line in lines if "Step time" in line)
+        assert sum("more in result.json" in line for line in lines) == 1
+    assert "Next  " in lines[-1] and any(line.startswith("Results  ") for line in lines[-2:])
+
+
+def test_each_warning_is_said_once() -> None:
+    run = RunFolder(STORED[0])
+    lines = screen.result_lines(run, run.stored_result(), (None, ""))
+    assert sum("steady state" in line for line in lines) == 1
+    assert not any(words in line for line in lines for words in ("too narrow", "no text was read"))
