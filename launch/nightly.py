@@ -70,6 +70,7 @@ flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_
 flags.DEFINE_string("html", None, "Write a page for people to this file.")
 flags.adopt_module_key_flags(job_flags)
 
+FIRST_FLAGS = ("suite", "site", "dry_run", "rehearse", "accept", "because", "junit", "html", "list")  # with --help
 MODES = ("list", "accept", "dry_run", "rehearse")
 LEVELS = {Verdict.WORSE, Verdict.BETTER}
 NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html")

@@ -31,6 +31,7 @@ MAKE_ENVIRONMENT = flags.DEFINE_boolean(
     "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
 )
 HTML = flags.DEFINE_string("html", None, "Write a page with all of it to this file too.")
+FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype")  # with --help
 
 
 def estimate(argv: list[str]) -> int:
@@ -178,9 +179,15 @@ SUBCOMMANDS = Subcommands(
     "plan",
     __doc__,
     {
-        "estimate": Subcommand(estimate, (SCALE, TOKENS, PRICE, request_flags)),
-        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, request_flags)),
-        "compile": Subcommand(compiled, (FLAGS_AB, MAKE_ENVIRONMENT, HTML, request_flags)),
+        "estimate": Subcommand(
+            estimate, (SCALE, TOKENS, PRICE, request_flags), first=(*FIRST_FLAGS, "scale", "tokens", "price")
+        ),
+        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, request_flags), first=(*FIRST_FLAGS, "top")),
+        "compile": Subcommand(
+            compiled,
+            (FLAGS_AB, MAKE_ENVIRONMENT, HTML, request_flags),
+            first=(*FIRST_FLAGS, "set", "flags_ab", "html"),
+        ),
     },
     lambda _: "estimate",
 )

@@ -2,23 +2,15 @@
 
 Examples:
   python launch/run.py --backend=jax --model=llama2_tiny
-      train a tiny Llama 2 with MaxText on this machine's CPU and say how fast it was
-  python launch/run.py --backend=jax --model=llama2_tiny --hardware=here
-      the same on this machine's GPUs, or on its CPU if it has none
+      train a tiny Llama 2 with MaxText on this machine's CPU
   python launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run
-      show the whole plan of a cluster run: commands, environment, FLOPs and memory per device
-  python launch/run.py --backend=nemo --model=llama3_tiny --task=lora
-      train the adapters of a frozen tiny Llama 3 with NeMo on this machine's CPU
-  python launch/run.py --backend=jax --model=llama2_70b --dtype=bf16,fp8 --gpus=64,128,256 --repeats=3 --site=NAME
-      a sweep on a cluster: every combination, three times, with a table of how it scales; typed again, it resumes
-  python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --pgle=off,auto --site=NAME
-      an A/B: both in turn, 6 times, with the gain, its 95% interval and a verdict
+      show what to expect of a cluster run, and its plan
   python launch/run.py --list --hardware=h100
-      what can be run there
+      show what can be run on a GPU type
 
-What a flag leaves open comes from the recipe. A flag marked * takes several values with commas: all combinations are
-run, as a sweep. Exit codes: 0 done and valid; 1 the run failed;
-2 the request was wrong and nothing was started; 3 it ran, but the result is invalid; 130 interrupted.
+A flag that you omit takes the recipe's value. With several values and commas, a flag marked * starts a sweep.
+Exit codes: 0 done and valid; 1 the run failed; 2 the request was wrong and nothing was started; 3 the result is
+invalid; 130 interrupted.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -89,6 +81,27 @@ flags.declare_key_flag(output.VERBOSE)
 flags.adopt_module_key_flags(job_flags)
 
 TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "site", "steps", "dry_run")  # with --help
+TOPICS = {
+    "sweep": """Run every combination of the values that flags list with commas.
+
+Examples:
+  python launch/run.py --backend=jax --model=llama2_70b --dtype=bf16,fp8 --gpus=64,128,256 --repeats=3 --site=NAME
+      every combination, three times, with a table of how it scales; the same command resumes it
+  python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --pgle=off,auto --site=NAME
+      an A/B: both in turn, 6 times, with the gain, its 95% interval and a verdict
+Flags: repeats max_jobs resume skip_refused pgle tag output_dir""",
+    "profile": """Record a profile of some steps, and sample the machines.
+
+Example:
+  python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane --profile_start_step=5 --profile_stop_step=7
+Flags: profile profile_ranks profile_start_step profile_stop_step profile_gpu_metrics profile_cpu telemetry pgle""",
+    "slurm": f"""Submit to a site with Slurm. The site has a value for every flag that you omit.
+
+Example:
+  python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --site=NAME --partition=NAME --time=60 --nowait
+Flags: site wait hang_timeout {" ".join(job_flags.names())}""",
+}
 PROFILE_FLAGS = ("ranks", "start_step", "stop_step", "gpu_metrics", "cpu")  # after profile_
 
 

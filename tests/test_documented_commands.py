@@ -95,7 +95,7 @@ def test_documented_flags_exist(tmp_path: Path) -> None:
             asked.setdefault(key, set()).update(re.findall(r" --(\w+)", words))
     assert len(asked) > 20
     for (script, *subcommand), names in asked.items():
-        helped = forked.run(REPOSITORY / script, *subcommand, "--help", cwd=tmp_path).stdout
+        helped = forked.run(REPOSITORY / script, *subcommand, "--help=all", cwd=tmp_path).stdout
         flags = set(re.findall(r"--(?:\[no\])?(\w+)", helped))
         assert {name for name in names if not {name, name.removeprefix("no")} & flags} == set(), (script, subcommand)
 

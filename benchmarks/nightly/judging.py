@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from benchmarks.errors import EXIT_INVALID, EXIT_VALID
 from benchmarks.history.filters import parse_condition
 from benchmarks.history.index import Index
 from benchmarks.nightly import night as gate
@@ -96,17 +97,20 @@ def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: flo
     """Return the report of a night without runs."""
     return NightReport(
         schema_version=SCHEMA_VERSION, suite=suite.name, title=suite.title, night=night, started=started, site=site,
-        slowed_by=slowed_by,
+        slowed_by=slowed_by, must_detect=suite.must_detect,
     )  # fmt: skip
 
 
 def report_of(frame: NightReport, cells: list[CellReport], budget: Budget, finished: str | None) -> NightReport:
     """Return `frame` with the reports of its cells, and the verdict and exit code of the night."""
+    blind = gate.blind_below(cells, frame.must_detect)
+    code = gate.exit_code(cells)
     return replace(
         frame,
+        blind_below_percent=blind,
         finished=finished,
         verdict=gate.worst([cell.verdict for cell in cells if not cell.is_control]),
-        exit_code=gate.exit_code(cells),
+        exit_code=EXIT_INVALID if blind and frame.must_detect and code == EXIT_VALID else code,
         cells=cells,
         budget=budget,
         could_not_see=report_text.could_not_see(cells),

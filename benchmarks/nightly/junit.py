@@ -9,8 +9,10 @@ import xml.etree.ElementTree as ET
 from datetime import datetime
 
 from benchmarks.nightly.report_text import (
+    blind_rows,
     change_text,
     first_verdicts,
+    headline,
     refused_text,
     slowed_text,
     verdict_text,
@@ -30,6 +32,12 @@ def junit_xml(report: NightReport) -> str:
     properties = ET.SubElement(suite, "properties")
     for name in ("night", "verdict", "exit_code", "site", *(["slowed_by"] if report.slowed_by else [])):
         ET.SubElement(properties, "property", name=name, value=_clean(str(getattr(report, name))))
+    if report.blind_below_percent is not None:
+        case = ET.SubElement(suite, "testcase", classname=report.suite, name="sensitivity", time="0")
+        text = _clean("; ".join([headline(report).partition(" · ")[0], *(text for _, text in blind_rows(report))]))
+        found = ET.SubElement(case, "failure" if report.must_detect else "skipped", message=text)
+        if report.must_detect:
+            found.set("type", "blind")
     for cell in report.cells:
         _add_cell(suite, report, cell)
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -40,7 +48,14 @@ def junit_xml(report: NightReport) -> str:
     suite.set("time", f"{(ended - started).total_seconds():.3f}")
     suite.set("timestamp", report.started.removesuffix("Z"))
     refused = map(refused_text, report.budget.refused)
-    said = [slowed_text(report), *refused, *first_verdicts(report), *report.could_not_see, *report.notes]
+    said = [
+        headline(report),
+        slowed_text(report),
+        *refused,
+        *first_verdicts(report),
+        *report.could_not_see,
+        *report.notes,
+    ]
     ET.SubElement(suite, "system-out").text = _clean("\n".join(filter(None, said)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"

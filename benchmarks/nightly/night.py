@@ -26,6 +26,7 @@ from benchmarks.verdict import Verdict
 
 # The later, the worse.
 BADNESS = (Verdict.SAME, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.WORSE)
+MUST_DETECT = 10.0  # percent; without `must_detect` of the suite
 RUNNING, MISSING = "running", "missing"
 
 Urgency = tuple[bool, float]  # of a suspicion: whether it is only watched, and p; the smallest comes first
@@ -229,6 +230,13 @@ def exit_code(cells: Sequence[CellReport]) -> int:
     if any(cell.is_regression or not cell.judgements for cell in cells):
         return EXIT_INVALID
     return EXIT_VALID
+
+
+def blind_below(cells: Sequence[CellReport], must_detect: float | None) -> float | None:
+    """Return the largest change in percent that a cell cannot see, if it is more than the night must see."""
+    gating = [one for cell in cells if not cell.is_control for one in cell.judgements if one.gates]
+    worst = max((one.smallest_detectable_percent or 0.0 for one in gating), default=0.0)
+    return worst if worst > (must_detect or MUST_DETECT) else None
 
 
 def grant(suspicions: Mapping[str, Urgency], each: int, left: int) -> tuple[list[str], list[str]]:

@@ -69,6 +69,8 @@ def verdict_text(one: MetricJudgement | CellReport) -> str:
 def headline(report: NightReport) -> str:
     """Return the whole night in one line."""
     start = f"suite {report.suite}, night {report.night}"
+    if report.blind_below_percent is not None:
+        start = f"BLIND: changes below {percent_text(report.blind_below_percent)} cannot be seen · {start}"
     if report.cells and all(map(_waits, report.cells)):
         return f"{start}: {NO_VERDICT}"
     counts = Counter(NO_VERDICT if _waits(cell) else verdict_text(cell) for cell in report.cells)
@@ -76,8 +78,27 @@ def headline(report: NightReport) -> str:
     return f"{start}: {report.verdict} (of {plural(len(report.cells), 'cell')}: {shown})"
 
 
+def blind_rows(report: NightReport) -> Rows:
+    """Return which cell is blind, why, and what helps; empty if the night can see enough."""
+    blind = report.blind_below_percent
+    if blind is None:
+        return []
+    reasons = [
+        f"{cell.cell}: {one.metric.title} varies by {percent_text(one.noise_percent)} from night to night"
+        for cell in report.cells
+        for one in cell.judgements
+        if one.gates and not cell.is_control and one.smallest_detectable_percent == blind
+    ]
+    must = f"the suite must detect {report.must_detect:g}%" if report.must_detect else ""
+    again = f"python launch/nightly.py --suite={report.suite} --site={report.site} --exclusive"
+    command = "python launch/doctor.py     (what else uses this machine)" if report.site == "local" else again
+    helps = "quieter nodes, or more `steps` or several cells of the same benchmark in the suite"
+    return [("reason", "\n".join(filter(None, [*reasons, must]))), ("helps", helps), ("next", command)]
+
+
 def screen_text(report: NightReport) -> str:
-    lines = [headline(report), *([slowed_text(report)] if report.slowed_by else []), *first_verdicts(report), ""]
+    lines = [headline(report), *aligned(blind_rows(report))]
+    lines += [*([slowed_text(report)] if report.slowed_by else []), *first_verdicts(report), ""]
     shown = HEAD[:3] if all(map(_waits, report.cells)) else HEAD  # the other columns would be empty
     lines += columns([shown, *(row[: len(shown)] for cell in report.cells for row in rows(cell))])
     for cell in report.cells:
@@ -135,9 +156,17 @@ def end(report: NightReport) -> Rows:
         *_under("re-runs", [used, *map(refused_text, budget.refused)]),
         *_under("history", report.history),
         *_under("note", report.notes),
-        ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
+        ("exit code", f"{report.exit_code}: {_meaning(report)}"),
         *_under("next", next_commands(report)),
     ]
+
+
+def _meaning(report: NightReport) -> str:
+    if report.blind_below_percent is None or report.exit_code == EXIT_FAILED:
+        return CODES[report.exit_code]
+    if report.exit_code == EXIT_INVALID and any(cell.is_regression or not cell.judgements for cell in report.cells):
+        return CODES[report.exit_code]
+    return "no regression was seen, but the night is blind"
 
 
 def next_commands(report: NightReport) -> list[str]:

@@ -59,6 +59,9 @@ class Suite(Value, frozen=True):
     metrics: dict[str, Watch] = {}  # added to the default figures
     rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # confirmation runs of one night, of all cells
     baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # whose change is under test
+    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = (
+        None  # percent; a night that cannot see it exits with 3
+    )
 
 
 class Metric(Value, frozen=True):
@@ -162,6 +165,8 @@ class NightReport(Value, frozen=True):
     notes: list[str] = []
     site: str = "local"
     slowed_by: float = 0.0  # --inject_slowdown of this night's runs
+    must_detect: float | None = None  # percent, from the suite
+    blind_below_percent: float | None = None  # changes of a gating metric below it cannot be seen; None: not blind
 
 
 class Acceptance(Value, frozen=True):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.nightly.report_text import (
     HEAD,
+    blind_rows,
     details,
     end,
     first_verdicts,
@@ -48,6 +49,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     tone = VERDICT_TONES[report.verdict]
     blocks: list[Block] = [
         Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
+        Box("warm", "This night is blind", [f"{name}: {text}" for name, text in blind_rows(report)]),
         Box("warm", "A trial", [slowed_text(report)] if report.slowed_by else []),
         Box("warm", "No verdict yet", first_verdicts(report)),
         Section("Cells and metrics", [

@@ -6,13 +6,14 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, StepmarkError, nearest
+from benchmarks.text import aligned
 from launch.terminal import output
 from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colour, own_stderr
 
@@ -32,10 +33,13 @@ class Command(NamedTuple):
     flags: dict[str, list[flags.Flag[Any]]]  # by their heading, "" for its own
     typed: str  # how a user calls it, without the arguments
     arguments: list[str]
+    first: Sequence[str] = ()  # the flags that --help shows; empty: all
+    topics: Mapping[str, str] = {}  # of --help=TOPIC: its examples, and then a line "Flags: NAME NAME"
 
 
 def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arguments: list[str]) -> Command:
-    return Command(main, module.__doc__ or "", flags_of(module), typed, arguments)
+    first, topics = getattr(module, "FIRST_FLAGS", ()), getattr(module, "TOPICS", {})
+    return Command(main, module.__doc__ or "", flags_of(module), typed, arguments, first, topics)
 
 
 def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
@@ -52,7 +56,7 @@ def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> N
 
 
 def wants_help(arguments: list[str]) -> bool:
-    return any(word in ("--help", "-h", "-help", "--helpfull", "-?") for word in arguments)
+    return any(re.fullmatch("-h|-[?]|--?help(full|=.*)?", word) for word in arguments)
 
 
 def refuse_more(arguments: list[str], usage: str) -> None:
@@ -190,14 +194,29 @@ def _refuse_empty() -> None:
 
 
 def _help(command: Command) -> str:
-    lines = [command.about.strip()]
+    """Return the flags that matter, those of a topic, or with --help=all all of them."""
+    asked = next((word.partition("=")[2] for word in command.arguments if word.startswith("--help=")), "")
+    known = [*command.topics, "all"]
+    if asked and asked not in known:
+        raise RequestError(f"--help={asked}: {nearest(asked, known)}", next_command="--help=all")
+    every = {flag.name: flag for group in command.flags.values() for flag in group}
+    about, names = command.about.strip(), command.first
+    if asked in command.topics:
+        about, _, words = command.topics[asked].strip().partition("\nFlags: ")
+        names = words.split()
+    if names and asked != "all" and "--helpfull" not in command.arguments:
+        rows = [(form, words) for form, words in map(_flag_help, map(every.__getitem__, names))]
+        more = f"More flags: {command.typed} --help={'|'.join(known)}"
+        return "\n".join([about, "\nFlags:", *aligned(rows), "", more])
+    lines = [about]
     for heading, group in command.flags.items():
-        lines += [f"\n{heading or 'Flags'}:", *map(_flag_help, group)] if group else []
+        shown = (f"  {form}\n      {words}" for form, words in map(_flag_help, group))
+        lines += [f"\n{heading or 'Flags'}:", *shown] if group else []
     lines += [flags.FLAGS.get_help()] if "--helpfull" in command.arguments else []
     return "\n".join(lines)
 
 
-def _flag_help(flag: flags.Flag[Any]) -> str:
+def _flag_help(flag: flags.Flag[Any]) -> tuple[str, str]:
     choices = getattr(flag.parser, "enum_values", None)
     no = "[no]" if flag.boolean and flag.default is None else ""  # left open: either may be meant
     value = {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
@@ -207,4 +226,4 @@ def _flag_help(flag: flags.Flag[Any]) -> str:
     # absl writes the choices before a flag's help, and how to repeat a flag after it.
     words = (flag.help or "").rpartition(">: ")[2].partition(";\n")[0]
     default = "" if flag.default in (None, False, [], "") else f" (default: {flag.default})"
-    return f"  {form}\n      {words}{default}"
+    return form, f"{words}{default}"

@@ -22,6 +22,7 @@ class Subcommand(NamedTuple):
     main: Callable[[list[str]], int]  # its docstring is the help
     takes: tuple[Any, ...] = ()  # its flags: what one was defined as, or a module for all that it defines
     as_words: Callable[[list[str]], list[str]] = list
+    first: tuple[str, ...] = ()  # the flags that --help shows; empty: all
 
     def flags(self) -> dict[str, list[flags.Flag[Any]]]:
         """By their heading, "" for its own."""
@@ -53,7 +54,9 @@ class Subcommands(NamedTuple):
         own = one.flags()
         for flag in every - {flag.name for group in own.values() for flag in group}:
             delattr(flags.FLAGS, flag)  # of another subcommand: unknown here
-        return Command(one.main, inspect.getdoc(one.main) or "", own, f"{typed} {name}", one.as_words(words))
+        return Command(
+            one.main, inspect.getdoc(one.main) or "", own, f"{typed} {name}", one.as_words(words), one.first
+        )
 
     def _refuse_misspelt(self, typed: str, arguments: list[str]) -> None:
         """What is no subcommand is a file or a folder of the default one, unless there is none of that name."""

@@ -3,7 +3,9 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,8 +54,8 @@ def check(element: ET.Element) -> None:
         check(child)
 
 
-def suite(*cells: CellReport) -> ET.Element:
-    root = ET.fromstring(junit_xml(report(cells)))
+def suite(*cells: CellReport, **fields: Any) -> ET.Element:
+    root = ET.fromstring(junit_xml(report(cells, **fields)))
     check(root)
     return root[0]
 
@@ -71,6 +73,14 @@ def test_each_verdict_is_what_a_ci_makes_of_it() -> None:
     counts = {name: found.get(name) for name in ("tests", "failures", "errors", "skipped")}
     assert counts == {"tests": "7", "failures": "1", "errors": "1", "skipped": "1"}
     assert found.get("time") == "90.000"
+
+
+@pytest.mark.parametrize(("must_detect", "outcome"), [(5.0, "failure"), (None, "skipped")])
+def test_a_night_that_cannot_see_is_a_test_of_its_own(must_detect: float | None, outcome: str) -> None:
+    found = suite(SAME, blind_below_percent=20.0, must_detect=must_detect)
+    assert outcomes(found)[0] == outcome
+    assert found[1].get("name") == "sensitivity"
+    assert "BLIND" in found[1][0].get("message", "")
 
 
 def test_a_valid_run_that_may_not_be_compared_is_no_error_of_type_valid() -> None:

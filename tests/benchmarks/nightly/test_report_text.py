@@ -1,7 +1,9 @@
 """A night on the screen and as Markdown."""
 
+import pytest
 from msgspec.structs import replace
 
+from benchmarks.nightly.judging import report_of
 from benchmarks.nightly.night import unjudged
 from benchmarks.nightly.report_text import headline, markdown, next_commands, screen_text
 from benchmarks.verdict import Verdict
@@ -28,6 +30,35 @@ def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() 
     assert text.count("a baseline needs") == 1
     slowed = screen_text(replace(report([short]), slowed_by=0.5))  # itself it counts toward no baseline
     assert "first verdict comes 8 nights" in slowed
+
+
+NOISY = [1.0, 1.2, 0.85, 1.15, 0.9, 1.1, 0.8, 1.25, 0.95, 1.05]
+
+
+@pytest.mark.parametrize(
+    ("past", "must_detect", "blind", "code"),
+    [
+        (NOISY, None, True, 0),
+        (NOISY, 5.0, True, 3),
+        (NOISY, 900.0, False, 0),
+        (NOISY[:4], 5.0, False, 0),  # without a baseline no change is judged yet
+        ([1.0] * 10, None, False, 0),
+        ([1.0] * 10, 0.1, True, 3),
+    ],
+)
+def test_a_night_that_cannot_see_says_so_first(
+    past: list[float], must_detect: float | None, blind: bool, code: int
+) -> None:
+    cell, _ = judged(1.0, history(past))
+    empty = replace(report([]), must_detect=must_detect)
+    made = report_of(empty, [cell], empty.budget, empty.finished)
+    heading, *lines = screen_text(made).splitlines()
+    assert (heading.startswith("BLIND: changes below "), made.exit_code) == (blind, code)
+    assert ((made.blind_below_percent or 0.0) > (must_detect or 10.0)) == blind
+    assert [line.split()[0] for line in lines if line.startswith(("  reason", "  helps", "  next"))] == (
+        ["reason", "helps", "next"] if blind else []
+    )
+    assert ("nothing to act on" in "\n".join(lines)) != blind
 
 
 def test_markdown_is_the_same_text_whatever_the_logs_hold() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from configparser import ConfigParser
@@ -50,6 +51,28 @@ def test_a_command_is_its_script() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, script.stdout, "")
     assert "--hardware=TEXT" in stepmark("run", "--help").stdout
     assert "--newest=" in stepmark("report", "runs", "--help").stdout
+
+
+def flags_in(help_text: str) -> list[str]:
+    return re.findall(r"^  --(?:\[no\])?(\w+)", help_text, re.MULTILINE)
+
+
+def test_the_help_of_a_run_shows_eight_flags_and_topics_the_others() -> None:
+    first = stepmark("run", "--help").stdout
+    assert flags_in(first) == ["backend", "model", "hardware", "gpus", "dtype", "site", "steps", "dry_run"]
+    assert len(first.splitlines()) <= 40 and first.count("\n  stepmark run ") == 3
+    every = stepmark("run", "--help=all").stdout
+    for topic, flag in (("sweep", "repeats"), ("profile", "profile_ranks"), ("slurm", "partition")):
+        shown = stepmark("run", f"--help={topic}").stdout
+        assert flag in flags_in(shown)
+        assert set(flags_in(shown)) <= set(flags_in(every))
+    assert len(flags_in(every)) > 50
+
+
+@pytest.mark.parametrize("command", ["plan estimate", "plan layouts", "plan compile", "nightly"])
+def test_other_commands_show_the_flags_that_matter_first(command: str) -> None:
+    first, every = (flags_in(stepmark(*command.split(), word).stdout) for word in ("--help", "--help=all"))
+    assert 4 < len(first) <= 10 and set(first) < set(every)
 
 
 @pytest.mark.parametrize(("words", "said"), TABLES["refused"])
