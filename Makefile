@@ -80,12 +80,12 @@ $(CREATED):
 
 $(LAUNCHER): $(CREATED) requirements.lock setup.cfg pyproject.toml
 	@echo "installing the launcher's packages into $(VENV)"
-	@$(PIP) --require-hashes --only-binary :all: -r requirements.lock
-	@$(PIP) --quiet -e .
+	@$(PIP) --quiet --quiet --require-hashes --only-binary :all: -r requirements.lock
+	@$(PIP) --quiet --quiet -e .
 	@touch $@
 
 $(INSTALLED): $(CREATED) requirements-dev.lock setup.cfg pyproject.toml
 	@echo "installing the packages of the launcher and of its tests into $(VENV)"
-	@$(PIP) --quiet --require-hashes --only-binary :all: -r requirements-dev.lock
-	@$(PIP) --quiet -e .
+	@$(PIP) --quiet --quiet --require-hashes --only-binary :all: -r requirements-dev.lock
+	@$(PIP) --quiet --quiet -e .
 	@touch $@ $(LAUNCHER)

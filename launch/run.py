@@ -190,7 +190,9 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     else:
         found = forecast(benchmark, backend.storage(benchmark), read_published(configs))
         text = screen_text(benchmark, plan, found)
-    preview = runner.preview(benchmark, backend) if whole else ""
+    preview = runner.preview(benchmark, backend)
+    if not whole and "\n" in preview:  # a job script or a container's command, and not what is made first
+        preview = ""
     print("\n\n".join(filter(None, [refused, text, preview])), flush=True)
     return EXIT_VALID
 

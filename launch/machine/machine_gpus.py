@@ -60,7 +60,8 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
     chosen_request = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
     surprise = request.hardware == machine_gpus.HERE or (request.hardware is None and found().why_none != NO_DRIVER)
     if not of_kinds and surprise:
-        note(f"no GPU can be used, so a CPU where the recipe takes one: {found().why_none}")
+        why = found().why_none
+        note(f"No GPU found; running on the CPU.{'' if why == NO_DRIVER else f' Reason: {why}'}", "")
     row = next((row for row in of_kinds if row.name == chosen_request.hardware), None)
     if row is not None:
         if chosen_request != request:

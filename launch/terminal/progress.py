@@ -24,9 +24,9 @@ def say(text: str) -> None:
 
 
 @functools.cache
-def note(text: str) -> None:
-    """Once, however many runs a command starts."""
-    say(f"note: {text}")
+def note(text: str, lead: str = "note: ") -> None:
+    """Print it once, for all runs that a command starts."""
+    say(lead + text)
 
 
 @contextlib.contextmanager

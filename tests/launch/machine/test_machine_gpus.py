@@ -90,7 +90,7 @@ def test_a_request_takes_the_gpus_that_are_here(
 def test_a_cpu_benchmark_stays_on_the_cpu(tmp_path: Path, play_machine: Play) -> None:
     play_machine("dgx_h100")
     for backend in ("jax", "nemo"):
-        out, err = dry_run(tmp_path, f"--backend={backend}", "--model=llama2_tiny")
+        out, err = dry_run(tmp_path, f"--backend={backend}", "--model=llama2_tiny", "--verbose")
         assert (err, " 1 x cpu " in out, "CUDA_VISIBLE_DEVICES=\n" in out) == ("", True, True)
 
 
@@ -137,7 +137,7 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
     asked = Request(backend="jax", model="llama32_1b", dtype="bf16")
     assert machine_gpus.with_local_gpus(asked, Configs(), find_backend("jax")) == asked
     said = capsys.readouterr().err
-    assert said.startswith("note: no GPU can be used") == bool(why)
+    assert said.startswith("No GPU found; running") == bool(why)
     assert why in said
 
 
