@@ -47,7 +47,7 @@ flags.declare_key_flag(VERBOSE)
 def main(argv: list[str]) -> int:
     from benchmarks.compare.compare import compare
     from benchmarks.compare.sides import Sides
-    from benchmarks.compare.text import screen_text, table_text
+    from benchmarks.compare.text import table_text
     from benchmarks.pages import html_pages
     from benchmarks.pages.comparison import comparison_part
     from benchmarks.pages.page import page
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     a, b = sides.chosen(argv[1], argv[2])
     found = compare(a, b, explained=FLAGS.explain, margin_percent=FLAGS.margin, history=sides.history)
     text = table_text(found)
-    answer(found, text if verbose() else screen_text(found))
+    answer(found, text if verbose() else table_text(found, whole=False))
     markdown = headed(text)
     outputs.add_to_summary(markdown)
     if FLAGS.markdown is not None:

@@ -31,7 +31,10 @@ MAKE_ENVIRONMENT = flags.DEFINE_boolean(
     "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
 )
 HTML = flags.DEFINE_string("html", None, "Write a page with all of it to this file too.")
-FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype")  # with --help
+# With --help, those of them that a subcommand has.
+FIRST_FLAGS = (
+    "backend", "model", "hardware", "gpus", "dtype", "scale", "tokens", "price", "top", "set", "flags_ab", "html",
+)  # fmt: skip
 
 
 def estimate(argv: list[str]) -> int:
@@ -179,15 +182,9 @@ SUBCOMMANDS = Subcommands(
     "plan",
     __doc__,
     {
-        "estimate": Subcommand(
-            estimate, (SCALE, TOKENS, PRICE, request_flags), first=(*FIRST_FLAGS, "scale", "tokens", "price")
-        ),
-        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, request_flags), first=(*FIRST_FLAGS, "top")),
-        "compile": Subcommand(
-            compiled,
-            (FLAGS_AB, MAKE_ENVIRONMENT, HTML, request_flags),
-            first=(*FIRST_FLAGS, "set", "flags_ab", "html"),
-        ),
+        "estimate": Subcommand(estimate, (SCALE, TOKENS, PRICE, request_flags), first=FIRST_FLAGS),
+        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, request_flags), first=FIRST_FLAGS),
+        "compile": Subcommand(compiled, (FLAGS_AB, MAKE_ENVIRONMENT, HTML, request_flags), first=FIRST_FLAGS),
     },
     lambda _: "estimate",
 )

@@ -386,7 +386,13 @@ def test_a_step_that_is_being_written_waits(engine: Engine, tmp_path: Path) -> N
 @pytest.mark.parametrize("engine", {one.engine: one for one in engines()}.values(), ids="-".join)
 def test_a_dry_run_needs_no_framework_no_home_and_nothing_heavy(engine: Engine, tmp_path: Path) -> None:
     benchmark = sound(engine)
-    flags = [f"--backend={engine.backend}", f"--engine={engine.engine}", f"--task={engine.task}", "--dry_run"]
+    flags = [
+        f"--backend={engine.backend}",
+        f"--engine={engine.engine}",
+        f"--task={engine.task}",
+        "--dry_run",
+        "--verbose",
+    ]
     flags += [f"--model={wanted_model(engine)}", f"--hardware={benchmark.hardware.name}"]
     flags += [f"--set={name}={value}" for name, value in SAID.get((engine.engine, engine.task), {}).items()]
     probe = (
@@ -456,7 +462,7 @@ def test_a_third_backend_is_listed_and_shown(toy: Configs) -> None:  # noqa: ARG
     assert re.search(r"\btoy\s+Toy \(sleeps\)", listed.stdout)
     assert re.search(r"\bjax\s+MaxText", listed.stdout)
     assert "toy_tiny" in listed.stdout
-    plan = forked.run(REPOSITORY / "launch/run.py", "--backend=toy", "--model=llama2_tiny", "--dry_run")
+    plan = forked.run(REPOSITORY / "launch/run.py", "--backend=toy", "--model=llama2_tiny", "--dry_run", "--verbose")
     assert plan.returncode == 0, plan.stderr
     assert "106,816 parameters" in plan.stdout
     assert "nap=0.01" in plan.stdout

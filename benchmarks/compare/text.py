@@ -33,63 +33,46 @@ WIDTH = 118
 FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's name
 
 
-def screen_text(comparison: Comparison) -> str:
-    """Return the verdict in one sentence, the metrics that are no mirror of step time, warnings and what differs."""
+def table_text(comparison: Comparison, *, whole: bool = True) -> str:
+    """Return the verdict in one sentence, the metrics, warnings and what differs; `whole`: runs and reasons too."""
+    sides = (("A", comparison.a), ("B", comparison.b))
     if comparison.refused:
-        return table_text(comparison)
+        refusal = f"A and B cannot be compared: {'; '.join(comparison.refused)}"
+        return "\n".join([refusal, "", *_sides(comparison)])
     verdict, found = str(comparison.verdict), comparison.differences
     lines = [comparison.summary.replace(verdict, verdict.upper(), 1)] if comparison.summary else []
-    sides = (("A", comparison.a), ("B", comparison.b))
     titles = [f"{letter}: {_short(side.name, LONGEST_NAME)}" for letter, side in sides]
-    shown = [row(one) for one in found if one.verdict != Verdict.NOT_TESTED or _is_news(one, found)]
+    shown = [row(one) for one in found if whole or _is_news(one, found)]
     table = [(LABELS.get(name, name[0].upper() + name[1:]), *cells) for name, *cells in shown]
     lines += columns([("", *titles, *HEADINGS[3:]), *table])
-    excluded = [(letter, len(side.left_out)) for letter, side in sides if side.left_out]
+    excluded = [(letter, len(side.left_out)) for letter, side in sides if side.left_out and not whole]
     notes = [f"! {one.text}" for one in comparison.warnings]
     notes += [f"! {plural(count, 'run')} excluded from {letter}: --verbose" for letter, count in excluded]
-    notes += [f"Why: {one.why}" for one in found if one.verdict == Verdict.INCONCLUSIVE]
+    notes += [f"Why: {one.why}" for one in found if one.verdict == Verdict.INCONCLUSIVE and not whole]
     notes += [f"Differs: {some(comparison.asked, MOST_ASKED, '; ')}"] if comparison.asked else []
     notes += dict.fromkeys(f"Next: {one.next_command}" for one in comparison.warnings if one.next_command)
     lines += list(map(_wrapped, notes))
-    causes = "" if comparison.causes is not None else "Causes: --explain   "
-    return "\n".join([*lines, *_cause_lines(comparison), f"  {causes}Runs, reasons and other metrics: --verbose"])
+    if whole:
+        lines += ["", *_sides(comparison), *_section("why:", reasons(found))]
+        lines += _section("notes:", metric_notes(comparison))
+    if comparison.causes is not None:
+        lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
+        heading = "what differs, the most likely cause of a difference in speed first:"
+        lines += _section(heading, _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
+        lines += [_wrapped(f"identical: {', '.join(comparison.same)}")] if comparison.same else []
+        lines += [_wrapped(f"not known: {'; '.join(comparison.not_known)}")] if comparison.not_known else []
+    more = "" if comparison.causes is not None else "Causes: --explain   "
+    return "\n".join([*lines, *([] if whole else [f"  {more}Runs, reasons and other metrics: --verbose"])])
 
 
 def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
-    """Return whether an untested metric is on the screen: loss and memory, and MFU unless step time implies it."""
+    """Return whether the screen needs it: what is tested, loss, memory, and MFU unless step time implies it."""
     if one.name == "MFU":
         step = next((other.percent for other in among if other.name == SECONDS), None)
         if step is None or one.percent is None:
             return one.percent is not None
         return abs((1 + step / 100) * (1 + one.percent / 100) - 1) > NO_NEWS
-    return one.name == "tokens/s per GPU" or one.name.endswith(("loss", "memory"))
-
-
-def table_text(comparison: Comparison) -> str:
-    """Return everything: the verdict, the sides, the metrics, the reason, warnings and the causes."""
-    if comparison.refused:
-        refusal = f"A and B cannot be compared: {'; '.join(comparison.refused)}"
-        return "\n".join([refusal, "", *_sides(comparison)])
-    lines = [comparison.summary, ""] if comparison.summary else []
-    lines += _sides(comparison)
-    lines += _section("requested differences:", _cut(comparison.asked, MOST_ASKED))
-    found = comparison.differences
-    lines += ["", *columns([HEADINGS, *map(row, found)])]
-    lines += _section("why:", reasons(found))
-    lines += _section("warnings:", warnings(comparison))
-    lines += _section("notes:", metric_notes(comparison))
-    return "\n".join([*lines, *_cause_lines(comparison)])
-
-
-def _cause_lines(comparison: Comparison) -> list[str]:
-    """Return what differs in provenance, if it was asked for."""
-    if comparison.causes is None:
-        return []
-    lines = [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
-    heading = "what differs, the most likely cause of a difference in speed first:"
-    lines += _section(heading, _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
-    lines += [_wrapped(f"identical: {', '.join(comparison.same)}")] if comparison.same else []
-    return lines + ([_wrapped(f"not known: {'; '.join(comparison.not_known)}")] if comparison.not_known else [])
+    return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
 
 
 def reasons(differences: Sequence[Difference]) -> list[str]:

@@ -24,8 +24,8 @@ SHOWN_LEFT_OUT = 4
 USUAL_PLACE = "results"  # of runs, without --output_dir
 NO_VERDICT = "no verdict yet"
 CODES = {
-    EXIT_VALID: "nothing to act on",
-    EXIT_INVALID: "a regression, or a run without a valid result",
+    EXIT_VALID: "no regression was seen",
+    EXIT_INVALID: "a regression, a run without a valid result, or blindness to what the suite must detect",
     EXIT_FAILED: "a run failed or could not be started",
 }
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
@@ -156,17 +156,9 @@ def end(report: NightReport) -> Rows:
         *_under("re-runs", [used, *map(refused_text, budget.refused)]),
         *_under("history", report.history),
         *_under("note", report.notes),
-        ("exit code", f"{report.exit_code}: {_meaning(report)}"),
+        ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
         *_under("next", next_commands(report)),
     ]
-
-
-def _meaning(report: NightReport) -> str:
-    if report.blind_below_percent is None or report.exit_code == EXIT_FAILED:
-        return CODES[report.exit_code]
-    if report.exit_code == EXIT_INVALID and any(cell.is_regression or not cell.judgements for cell in report.cells):
-        return CODES[report.exit_code]
-    return "no regression was seen, but the night is blind"
 
 
 def next_commands(report: NightReport) -> list[str]:

@@ -79,7 +79,7 @@ def text(report: SweepReport, path: Path) -> str:
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and left out: {text}" for text in report.refused]
     for one in report.gains:
-        lines += ["", comparison_text.screen_text(one)]
+        lines += ["", comparison_text.table_text(one, whole=False)]
     return "\n".join([*lines, f"files: {path}"])
 
 

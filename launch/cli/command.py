@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, NoReturn, TextIO, cast
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, StepmarkError, nearest
-from benchmarks.text import aligned
 from launch.terminal import output
 from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colour, own_stderr
 
@@ -205,9 +204,10 @@ def _help(command: Command) -> str:
         about, _, words = command.topics[asked].strip().partition("\nFlags: ")
         names = words.split()
     if names and asked != "all" and "--helpfull" not in command.arguments:
-        rows = [(form, words) for form, words in map(_flag_help, map(every.__getitem__, names))]
+        rows = [_flag_help(every[name]) for name in names if name in every]
         more = f"More flags: {command.typed} --help={'|'.join(known)}"
-        return "\n".join([about, "\nFlags:", *aligned(rows), "", more])
+        width = max(len(form) for form, _ in rows)
+        return "\n".join([about, "\nFlags:", *(f"  {form:{width}}  {words}" for form, words in rows), "", more])
     lines = [about]
     for heading, group in command.flags.items():
         shown = (f"  {form}\n      {words}" for form, words in map(_flag_help, group))

@@ -12,8 +12,7 @@ from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.model.published_rows import read_references
 from benchmarks.references import nearest_reference
-from benchmarks.runs.find_runs import short_names
-from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.runs.runfolder import RESULT, RUN_ID, RunFolder
 from benchmarks.text import Rows, aligned, printable, reasons_text, step_text, title
 from benchmarks.values import Step
 from launch.terminal.output import harmless, verbose
@@ -79,6 +78,7 @@ def runs_document(folders: Iterable[RunFolder]) -> "Runs":
 
 
 MOST_LINES = 8
+DIGITS = 4  # at the end of a run's name
 
 
 def show_result(folder: RunFolder, result: Result) -> None:
@@ -141,7 +141,8 @@ def next_command(folder: RunFolder, result: Result) -> str:
 
 def _short_name(folder: RunFolder) -> str:
     """Return the run as commands find it: by the end of its name, in a folder that is not the usual one."""
-    parent, run_id = folder.path.parent, folder.path.name
-    name = short_names([run_id], {path.name for path in parent.iterdir()})[run_id]
+    parent, name = folder.path.parent, folder.path.name
+    if RUN_ID.search(name) and sum(path.name.endswith(name[-DIGITS:]) for path in parent.iterdir()) == 1:
+        name = name[-DIGITS:]
     words = [name] if parent == Path("results") else [f"--output_dir={parent}", name]
     return shlex.join(words)

@@ -253,9 +253,11 @@ def test_a_run_refuses_what_is_no_peak_of_this_machine(machine: Machine) -> None
 
 def test_a_run_on_a_cluster_takes_the_peak_of_its_gpus(machine: Machine) -> None:
     assert machine.on_a_gpu("NVIDIA H100 80GB HBM3", TINY).returncode == 0
-    flags = ("--site=example_pyxis", "--hardware=h100", "--dtype=bf16", "--gpus=8", "--dry_run")
+    flags = ("--site=example_pyxis", "--hardware=h100", "--dtype=bf16", "--gpus=8", "--dry_run", "--verbose")
     done = machine.run(f"--measured_peak={machine.file()}", *flags)
     assert done.returncode == 0, done.stderr
     assert "job.sbatch" in done.stdout
-    refused = machine.run(f"--measured_peak={machine.file()}", "--dtype=bf16", "--dry_run")  # here, on the CPU
+    refused = machine.run(
+        f"--measured_peak={machine.file()}", "--dtype=bf16", "--dry_run", "--verbose"
+    )  # here, on the CPU
     assert (refused.returncode, "measured on another device" in refused.stderr) == (2, True)

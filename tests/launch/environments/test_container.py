@@ -119,7 +119,7 @@ def test_each_rank_runs_in_a_container_of_its_own(machine: Machine, program: str
 @pytest.mark.slow(seconds=3)
 def test_the_runtime_may_be_typed_and_is_recorded(machine: Machine) -> None:
     mounted = {"STEPMARK_CONFIGS": machine.variables["STEPMARK_CONFIGS"]}
-    done = machine.run("--runtime=container", "--dry_run", **mounted)
+    done = machine.run("--runtime=container", "--dry_run", "--verbose", **mounted)
     assert done.returncode == EXIT_VALID
     assert "--entrypoint=" in done.stdout
     assert f"--volume={REPOSITORY}:{REPOSITORY}:ro" in done.stdout
@@ -177,7 +177,9 @@ def test_without_nvidias_runtime_nothing_is_pulled(machine: Machine, play_machin
     assert "nvidia-ctk" in done.stderr
     assert not any("pull" in call.get("words", []) for call in machine.calls)
     machine.plays()
-    done = machine.run("--site=own", "--hardware=h100", "--gpus=2", "--dry_run", CUDA_VISIBLE_DEVICES="4,5,6")
+    done = machine.run(
+        "--site=own", "--hardware=h100", "--gpus=2", "--dry_run", "--verbose", CUDA_VISIBLE_DEVICES="4,5,6"
+    )
     (given,) = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith("--gpus=")]
     assert given.startswith('--gpus="device=GPU-') and given.count("GPU-") == 2
 

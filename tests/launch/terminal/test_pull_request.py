@@ -91,8 +91,8 @@ def test_a_comparison_is_one_comment_that_the_next_push_replaces(job: dict[str, 
     _, ours = comments(tmp_path)
     assert "at def456, by [this job](https://github.com/o/r/actions/runs/5)" in ours["body"]
     comparison = (tmp_path / "stepmark.md").read_text()
-    assert "seconds/step" in comparison and comparison in ours["body"]
-    assert (tmp_path / "summary").read_text().count("seconds/step") == 2 * comparison.count("seconds/step")
+    assert "Step time" in comparison and comparison in ours["body"]
+    assert (tmp_path / "summary").read_text().count("Step time") == 2 * comparison.count("Step time")
 
 
 def test_what_may_not_be_posted_is_a_warning(job: dict[str, str], tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_wrong_request_fails_and_its_error_replaces_the_comment(job: dict[str,
     _, ours = comments(tmp_path)
     for text in (compared.stderr, ours["body"]):
         assert "'--no/where' is not a run" in text
-    assert "seconds/step" not in ours["body"]
+    assert "Step time" not in ours["body"]
 
 
 def test_text_of_a_side_is_no_markup_and_no_workflow_command(job: dict[str, str], tmp_path: Path) -> None:
