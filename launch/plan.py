@@ -31,10 +31,7 @@ MAKE_ENVIRONMENT = flags.DEFINE_boolean(
     "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
 )
 HTML = flags.DEFINE_string("html", None, "Write a page with all of it to this file too.")
-# With --help, those of them that a subcommand has.
-FIRST_FLAGS = (
-    "backend", "model", "hardware", "gpus", "dtype", "scale", "tokens", "price", "top", "set", "flags_ab", "html",
-)  # fmt: skip
+FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "scale", "tokens", "price", "top", "flags_ab", "html")
 
 
 def estimate(argv: list[str]) -> int:

@@ -100,7 +100,7 @@ Flags: profile profile_ranks profile_start_step profile_stop_step profile_gpu_me
 
 Example:
   python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --site=NAME --partition=NAME --time=60 --nowait
-Flags: site wait hang_timeout {" ".join(job_flags.names())}""",
+Flags: site wait hang_timeout {" ".join(flag.name for flag in FLAGS.get_flags_for_module(job_flags))}""",
 }
 PROFILE_FLAGS = ("ranks", "start_step", "stop_step", "gpu_metrics", "cpu")  # after profile_
 
@@ -191,8 +191,7 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
         found = forecast(benchmark, backend.storage(benchmark), read_published(configs))
         text = screen_text(benchmark, plan, found)
     preview = runner.preview(benchmark, backend)
-    if not whole and "\n" in preview:  # a job script or a container's command, and not what is made first
-        preview = ""
+    preview = preview if whole or "\n" not in preview else ""  # a job script, or the environment made first
     print("\n\n".join(filter(None, [refused, text, preview])), flush=True)
     return EXIT_VALID
 

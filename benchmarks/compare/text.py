@@ -24,11 +24,9 @@ MOST_CAUSES = 20  # shown to people; all are in the JSON
 MOST_ASKED = 12
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
-LONGEST_NAME = 24
 HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
 SECONDS = "seconds/step"
 LABELS = {SECONDS: "Step time"}
-NO_NEWS = 1e-4  # of MFU that step time implies
 WIDTH = 118
 FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's name
 
@@ -41,7 +39,7 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
         return "\n".join([refusal, "", *_sides(comparison)])
     verdict, found = str(comparison.verdict), comparison.differences
     lines = [comparison.summary.replace(verdict, verdict.upper(), 1)] if comparison.summary else []
-    titles = [f"{letter}: {_short(side.name, LONGEST_NAME)}" for letter, side in sides]
+    titles = [f"{letter}: {_short(side.name, 24)}" for letter, side in sides]
     shown = [row(one) for one in found if whole or _is_news(one, found)]
     table = [(LABELS.get(name, name[0].upper() + name[1:]), *cells) for name, *cells in shown]
     lines += columns([("", *titles, *HEADINGS[3:]), *table])
@@ -71,7 +69,7 @@ def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
         step = next((other.percent for other in among if other.name == SECONDS), None)
         if step is None or one.percent is None:
             return one.percent is not None
-        return abs((1 + step / 100) * (1 + one.percent / 100) - 1) > NO_NEWS
+        return abs((1 + step / 100) * (1 + one.percent / 100) - 1) > 1e-4
     return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
 
 

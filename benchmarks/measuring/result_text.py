@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measuring import settling
 from benchmarks.measuring.figures import few_steps
 from benchmarks.measuring.settling import WORDS
-from benchmarks.measuring.summary import Result, made_up_data
+from benchmarks.measuring.summary import NO_TEXT, SLOWED, Result
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.telemetry.summary import telemetry_rows
 from benchmarks.text import Rows, columns, count_text, duration_text, folded, plural, seconds_text
@@ -20,7 +20,7 @@ def short_rows(result: Result, benchmark: Benchmark) -> Rows:
     """Return one line for each metric of a run that went through: step time, throughput, MFU, loss or target."""
     spread, nulls, rows = result.seconds_per_step, result.null_because, []
     if spread.median is None:
-        rows.append(("Step time", f"unknown: {nulls.get('seconds_per_step', 'not measured')}"))
+        rows.append(("Step time", f"not claimed: {nulls.get('seconds_per_step', 'not measured')}"))
     else:
         ends = f"95% CI {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}, " if spread.ci95 else ""
         rows.append(("Step time", f"{seconds_text(spread.median)}   ({ends}{plural(result.window.counted, 'step')})"))
@@ -40,15 +40,21 @@ def short_rows(result: Result, benchmark: Benchmark) -> Rows:
 
 
 def warnings(result: Result) -> list[str]:
-    """Return what a reader must know before using the metrics, each fact once."""
-    window = result.window
-    known = {*made_up_data(), *(settling.notes(window) if window.settling == "too short" else [])}
+    """Return what a reader must know before using the metrics, each fact once, the most important first."""
+    window, machines = result.window, dict(telemetry_rows(result.telemetry))
+    too_short = window.settling == "too short" and window.counted > 0
+    known = {*settling.notes(window), *few_steps(window.counted)} if too_short else set()
+    notes = [note for note in result.notes if note not in known and not note.endswith(NO_TEXT)]
     found = [f"never compared: {reason}" for reason in result.not_comparable]
-    if window.counted and window.settling == "too short" and result.seconds_per_step.median is not None:
-        known |= set(few_steps(window.counted))
+    found += [note for note in notes if note.startswith(SLOWED)]
+    found += [
+        f"{name}: {machines[name]}" for name in ("throttled", "GPU errors") if machines.get(name, "never") != "never"
+    ]
+    found += [f"{len(result.attempts)} attempts; one gives the metrics"] if len(result.attempts) > 1 else []
+    if too_short and result.seconds_per_step.median is not None:
         steps = "" if window.steps_to_tell is None else f" (needs about {window.steps_to_tell:,} steps)"
         found.append(f"Too short to confirm a steady state{steps}")
-    return [*found, *(note for note in result.notes if note not in known)]
+    return [*found, *(note for note in notes if note not in found)]
 
 
 def result_rows(result: Result) -> Rows:

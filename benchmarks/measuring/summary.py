@@ -36,6 +36,8 @@ from benchmarks.values import (
 SCHEMA_VERSION = 1
 
 MADE_UP_DATA = ("mock", "synthetic")
+NO_TEXT = "data: no text was read"
+SLOWED = "slowed on purpose:"
 ALONE = "fewer than two ranks have times for the counted steps"
 NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
 
@@ -245,18 +247,13 @@ def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> 
     return [f"pgle: not applied: {pgle.seen.reason}"]
 
 
-def made_up_data(*kinds: str) -> list[str]:
-    """Return the note of each kind of data; of all kinds if none is named."""
-    return [f"{kind} data: no text was read" for kind in kinds or MADE_UP_DATA]
-
-
 def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
     """What a reader must know of the work: made-up data, and what the first rank's worker noted."""
-    made_up = made_up_data(benchmark.data) if benchmark.data in MADE_UP_DATA else []
+    made_up = [f"{benchmark.data} {NO_TEXT}"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
     slowed = benchmark.instruments.inject_slowdown
-    on_purpose = [f"slowed on purpose: every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
+    on_purpose = [f"{SLOWED} every step by {slowed:.0%} (--inject_slowdown={slowed:g})"] if slowed else []
     return [*made_up, *on_purpose, *benchmark.departures(), *first, *last]
 
 

@@ -43,25 +43,23 @@ def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
 
 def expected_lines(benchmark: Benchmark, found: Forecast) -> list[str]:
     """Return step time, throughput, MFU, duration and memory, by the estimate or, without one, by the bound."""
-    memory = ("Memory", memory_rows(found.memory)[-1 if found.memory.fits is not False else -2][1])
+    memory = ("Memory", dict(memory_rows(found.memory))["total"])
     if found.seconds is None:
         return ["expected", *aligned([("Step time", f"unknown: {found.estimate.why_none}"), memory])]
-    by_bound = found.estimate.seconds is None
-    least, most = ("at least ", "at most ") if by_bound else ("", "")
-    error = found.estimate.error
-    how = f"bound; no estimate: {found.estimate.why_none}" if by_bound else "estimate of unknown error"
-    if not by_bound and error is not None:
+    least, most, how, error = "", "", "estimate; its error is unknown", found.estimate.error
+    if found.estimate.seconds is None:
+        least, most, how = "at least ", "at most ", f"bound; no estimate: {found.estimate.why_none}"
+    elif error is not None:
         how = f"estimate; its error: {error.median_percent:g}% median, {error.worst_percent:g}% worst"
     rows: Rows = [("Step time", f"{least}{seconds_text(found.seconds)}   ({how})")]
     if not benchmark.model.uncounted:
         speed = benchmark.tokens_per_step / found.seconds
-        each = count_text(speed / benchmark.gpus)
-        rows.append(("Throughput", f"{most}{count_text(speed)} tokens/s   ({each} per GPU)"))
-        peak = benchmark.hardware.peaks.get(benchmark.dtype)
-        convention, *_ = flops.conventions_for(benchmark.trains)
-        a_token = flops.flops_per_token(benchmark.model, benchmark.batch.sequence_length, convention)
-        if peak is not None:
-            share = speed * a_token / benchmark.gpus / peak.tflops / 1e12
+        each = speed / benchmark.gpus
+        rows.append(("Throughput", f"{most}{count_text(speed)} tokens/s   ({count_text(each)} per GPU)"))
+        if (peak := benchmark.hardware.peaks.get(benchmark.dtype)) is not None:
+            convention, *_ = flops.conventions_for(benchmark.trains)
+            a_token = flops.flops_per_token(benchmark.model, benchmark.batch.sequence_length, convention)
+            share = each * a_token / peak.tflops / 1e12
             rows.append(("MFU", f"{most}{share:.1%}   of {peak.tflops:,.5g} TFLOP/s {benchmark.dtype}"))
     span = f"{least}{duration_text(found.seconds * benchmark.steps)}"
     rows.append(("Duration", f"{span} for {benchmark.steps:,} steps, without start-up and compilation"))

@@ -12,18 +12,16 @@ from benchmarks.text import Rows, aligned, layout_text, plural, title
 from benchmarks.values import Benchmark, Plan, Recompute, Storage
 
 NOTHING_STARTED = "nothing was started (--dry_run)"
-MORE = "the whole job: --verbose"
 
 
 def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
     """Return what a dry run shows: what to expect of the run, and what would run with which settings."""
-    rows = {name: text.partition(": all steps ")[0] for name, text in _benchmark_rows(benchmark)}
+    rows = {name: text.partition(": all steps ")[0] for name, text in _benchmark_rows(benchmark, plan)}
     rows["layout"] += f" ({rows.pop('in short')})"
     counts = [(one.name, plural(one.nodes, "node"), plural(one.tasks_per_node, "task")) for one in plan.phases]
-    tasks = [f"{name} ({nodes} x {tasks})" for name, nodes, tasks in counts]
-    table = aligned([*rows.items(), *_run_rows(benchmark, plan), ("phases", ", ".join(tasks))])
-    expected = expected_lines(benchmark, found)
-    return "\n".join([title(benchmark), "", *expected, "", "plan", *table, "", f"{NOTHING_STARTED}; {MORE}"])
+    rows["phases"] = ", ".join(f"{name} ({nodes} x {tasks})" for name, nodes, tasks in counts)
+    lines = [title(benchmark), "", *expected_lines(benchmark, found), "", "plan", *aligned([*rows.items()])]
+    return "\n".join([*lines, "", f"{NOTHING_STARTED}; the whole job: --verbose"])
 
 
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: Published | None = None) -> str:
@@ -31,21 +29,12 @@ def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: Pub
     lines = [title(benchmark), ""]
     found = None if published is None else forecast(benchmark, storage, published)
     lines += [*expected_lines(benchmark, found), ""] if found is not None else []
-    lines += aligned([*_benchmark_rows(benchmark), *_run_rows(benchmark, plan)])
-    lines += ["", "model FLOPs"]
+    lines += [*aligned(_benchmark_rows(benchmark, plan)), "", "model FLOPs"]
     lines += aligned([*flops_rows(benchmark), *recompute_rows(benchmark, storage.recompute)])
     lines += ["", *memory_lines(memory_of(benchmark, storage))]
     if found is not None:
         lines += ["", *forecast_lines(found)]
     return "\n".join([*lines, *phase_lines(plan), "", NOTHING_STARTED])
-
-
-def _run_rows(benchmark: Benchmark, plan: Plan) -> Rows:
-    """Return the image, otherwise the site's Python, otherwise Stepmark's environment; and the plan's notes."""
-    pythons = benchmark.site.python
-    python = pythons.get(benchmark.engine) if isinstance(pythons, dict) else pythons
-    found = benchmark.settings.image or python or plan.environment_name
-    return [("runs in", found), *([("notes", "\n".join(plan.notes))] if plan.notes else [])]
 
 
 def phase_lines(plan: Plan) -> list[str]:
@@ -73,8 +62,9 @@ def _shell_word(word: str) -> str:
     return word if shlex.quote(filled) == filled else shlex.quote(word)
 
 
-def _benchmark_rows(benchmark: Benchmark) -> Rows:
-    b = benchmark
+def _benchmark_rows(benchmark: Benchmark, plan: Plan) -> Rows:
+    b, pythons = benchmark, benchmark.site.python
+    python = pythons.get(b.engine) if isinstance(pythons, dict) else pythons
     return [
         ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
         (
@@ -93,6 +83,8 @@ def _benchmark_rows(benchmark: Benchmark) -> Rows:
         ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
         ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *b.departures()])),
         ("overrides", ", ".join(f"{k}={v}" for k, v in b.settings.overrides.items()) or "none"),
+        ("runs in", b.settings.image or python or plan.environment_name),
+        *([("notes", "\n".join(plan.notes))] if plan.notes else []),
     ]
 
 

@@ -32,12 +32,10 @@ def junit_xml(report: NightReport) -> str:
     properties = ET.SubElement(suite, "properties")
     for name in ("night", "verdict", "exit_code", "site", *(["slowed_by"] if report.slowed_by else [])):
         ET.SubElement(properties, "property", name=name, value=_clean(str(getattr(report, name))))
-    if report.blind_below_percent is not None:
+    if blind := blind_rows(report):
         case = ET.SubElement(suite, "testcase", classname=report.suite, name="sensitivity", time="0")
-        text = _clean("; ".join([headline(report).partition(" · ")[0], *(text for _, text in blind_rows(report))]))
-        found = ET.SubElement(case, "failure" if report.must_detect else "skipped", message=text)
-        if report.must_detect:
-            found.set("type", "blind")
+        tag, kind = ("failure", {"type": "blind"}) if report.must_detect else ("skipped", {})
+        ET.SubElement(case, tag, {"message": _clean(f"{headline(report)}: {blind[0][1]}"), **kind})
     for cell in report.cells:
         _add_cell(suite, report, cell)
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):

@@ -89,11 +89,11 @@ def blind_rows(report: NightReport) -> Rows:
         for one in cell.judgements
         if one.gates and not cell.is_control and one.smallest_detectable_percent == blind
     ]
-    must = f"the suite must detect {report.must_detect:g}%" if report.must_detect else ""
+    reasons += [f"the suite must detect {report.must_detect:g}%"] if report.must_detect else []
     again = f"python launch/nightly.py --suite={report.suite} --site={report.site} --exclusive"
     command = "python launch/doctor.py     (what else uses this machine)" if report.site == "local" else again
     helps = "quieter nodes, or more `steps` or several cells of the same benchmark in the suite"
-    return [("reason", "\n".join(filter(None, [*reasons, must]))), ("helps", helps), ("next", command)]
+    return [("reason", "\n".join(reasons)), ("helps", helps), ("next", command)]
 
 
 def screen_text(report: NightReport) -> str:

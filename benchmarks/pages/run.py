@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.measuring.result_text import result_rows
-from benchmarks.measuring.summary import Result
+from benchmarks.measuring.summary import SLOWED, Result
 from benchmarks.model.bounds import Bound
 from benchmarks.pages.page import (
     UNKNOWN,
@@ -29,7 +29,6 @@ from benchmarks.text import Rows, count_text, folded, layout_text, plural, secon
 from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
-SLOWED = "slowed on purpose:"
 FIRST = ("not settled:", "still moving:", "too short to tell", SLOWED)  # notes to read before the figures
 ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
 

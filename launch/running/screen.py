@@ -78,7 +78,6 @@ def runs_document(folders: Iterable[RunFolder]) -> "Runs":
 
 
 MOST_LINES = 8
-DIGITS = 4  # at the end of a run's name
 
 
 def show_result(folder: RunFolder, result: Result) -> None:
@@ -142,7 +141,7 @@ def next_command(folder: RunFolder, result: Result) -> str:
 def _short_name(folder: RunFolder) -> str:
     """Return the run as commands find it: by the end of its name, in a folder that is not the usual one."""
     parent, name = folder.path.parent, folder.path.name
-    if RUN_ID.search(name) and sum(path.name.endswith(name[-DIGITS:]) for path in parent.iterdir()) == 1:
-        name = name[-DIGITS:]
+    if RUN_ID.search(name) and sum(path.name.endswith(name[-4:]) for path in parent.iterdir()) == 1:
+        name = name[-4:]
     words = [name] if parent == Path("results") else [f"--output_dir={parent}", name]
     return shlex.join(words)

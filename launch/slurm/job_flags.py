@@ -37,10 +37,6 @@ flags.DEFINE_multi_string(
 )
 
 
-def names() -> list[str]:
-    return [flag.name for flag in flags.FLAGS.get_flags_for_module(__name__)]
-
-
 def typed() -> dict[str, Any]:
     """What was typed, by the field of JobOptions that it sets; and slurm_arg. For options.choose."""
     own = flags.FLAGS.get_flags_for_module(__name__)

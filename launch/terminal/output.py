@@ -61,13 +61,12 @@ def document(data: object) -> None:
 
 GREEN, YELLOW, RED = "32", "33", "31"
 COLOURS = {
-    **dict.fromkeys(("valid", "VALID", "ok", "agrees", "better", "same"), GREEN),
+    **dict.fromkeys(("valid", "ok", "agrees", "better", "same"), GREEN),
     **dict.fromkeys(("inconclusive", "not tested", "not checked", "warning"), YELLOW),
     **dict.fromkeys(("invalid", "failed", "worse", "cut off", "unreadable", "missing", "first cause"), RED),
-    **dict.fromkeys(("INVALID", "FAILED", "First cause"), RED),
 }
 # A whole cell of benchmarks/text.py: two spaces or an end of the line on either side, or a colon behind it.
-CELL = re.compile(rf"(?:(?<=  )|^)({'|'.join(COLOURS)})(?=  |\s*$|:)", re.MULTILINE)
+CELL = re.compile(rf"(?:(?<=  )|^)({'|'.join(COLOURS)})(?=  |\s*$|:)", re.MULTILINE | re.IGNORECASE)
 
 
 def has_colours(stream: TextIO) -> bool:
@@ -77,7 +76,7 @@ def has_colours(stream: TextIO) -> bool:
 
 
 def coloured(text: str) -> str:
-    return CELL.sub(lambda found: in_colour(found[0], COLOURS[found[0]]), text)
+    return CELL.sub(lambda found: in_colour(found[0], COLOURS[found[0].lower()]), text)
 
 
 def in_colour(text: str, colour: str) -> str:

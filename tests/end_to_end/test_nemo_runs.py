@@ -49,7 +49,7 @@ def test_the_result_says_what_the_work_was_and_what_a_cpu_lacks(default: Run) ->
     for words in ("Transformer Engine", "NCCL", "fp8", "sequence parallelism", "CUDA graphs"):
         assert words in lacking
     assert "requests for a CUDA device were answered with the CPU" in notes
-    assert all(note in default.out for note in notes)
+    assert "more in result.json" in default.out
 
 
 def test_lora_counts_its_adapters_as_the_formula_does(nemo_lora: Run) -> None:

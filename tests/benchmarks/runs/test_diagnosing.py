@@ -50,7 +50,7 @@ def test_files_folders_and_patterns(logs: Path, place: list[str]) -> None:
     assert first.startswith("2 logs, ")
     assert "first cause  GPU out of memory, rank 3, 2026-11-22 10:00:05" in cause
     assert "logs/deep/rank-3.log.gz:1: torch.OutOfMemoryError" in line
-    assert "means" in done.stdout
+    assert "meaning" in done.stdout
     assert "on 8 H100: TP=8" in done.stdout
     assert "then         NCCL timeout, rank 0" in done.stdout
 
