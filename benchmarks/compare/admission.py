@@ -127,10 +127,12 @@ def interleaving_command(a: Runs, b: Runs) -> str | None:
     one, other = (runs[0].benchmark for runs in (a, b))
     fields = [benchmark_fields(side) for side in (one, other)]
     values = {name: list(dict.fromkeys(shown(side[name]) for side in fields)) for name in LISTED}
-    values = {name: found for name, found in values.items() if len(found) > 1 or name in ("backend", "model")}
+    kept = ("backend", "model") if one.hardware.kind == "cpu" else ("backend", "model", "hardware", "gpus")
+    values = {name: found for name, found in values.items() if len(found) > 1 or name in kept}
     if all(len(found) == 1 for found in values.values()):
         return None
     words = [f"--{name}={','.join(found)}" for name, found in values.items()]
+    words += [f"--site={one.site.name}"] if one.site.name == other.site.name != "local" else []
     words += [f"--steps={one.steps}"] if one.steps == other.steps else []
     same = {name: text for name, text in one.settings.overrides.items() if other.settings.overrides.get(name) == text}
     words += [f"--set={name}={text}" for name, text in same.items()]

@@ -43,13 +43,13 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
     shown = [row(one) for one in found if whole or _is_news(one, found)]
     table = [(LABELS.get(name, name[0].upper() + name[1:]), *cells) for name, *cells in shown]
     lines += columns([("", *titles, *HEADINGS[3:]), *table])
-    excluded = [(letter, len(side.left_out)) for letter, side in sides if side.left_out and not whole]
     notes = [f"! {one.text}" for one in comparison.warnings]
+    excluded = [] if whole else [(letter, len(side.left_out)) for letter, side in sides if side.left_out]
     notes += [f"! {plural(count, 'run')} excluded from {letter}: --verbose" for letter, count in excluded]
     notes += [f"Why: {one.why}" for one in found if one.verdict == Verdict.INCONCLUSIVE and not whole]
     notes += [f"Differs: {some(comparison.asked, MOST_ASKED, '; ')}"] if comparison.asked else []
-    notes += dict.fromkeys(f"Next: {one.next_command}" for one in comparison.warnings if one.next_command)
     lines += list(map(_wrapped, notes))
+    lines += dict.fromkeys(f"  Next: {one.next_command}" for one in comparison.warnings if one.next_command)
     if whole:
         lines += ["", *_sides(comparison), *_section("why:", reasons(found))]
         lines += _section("notes:", metric_notes(comparison))
@@ -66,10 +66,8 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
 def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
     """Return whether the screen needs it: what is tested, loss, memory, and MFU unless step time implies it."""
     if one.name == "MFU":
-        step = next((other.percent for other in among if other.name == SECONDS), None)
-        if step is None or one.percent is None:
-            return one.percent is not None
-        return abs((1 + step / 100) * (1 + one.percent / 100) - 1) > 1e-4
+        step = next((other.percent for other in among if other.name == SECONDS), None) or 0.0
+        return one.percent is not None and abs((1 + step / 100) * (1 + one.percent / 100) - 1) > 1e-4
     return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
 
 

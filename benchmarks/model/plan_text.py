@@ -18,8 +18,7 @@ def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
     """Return what a dry run shows: what to expect of the run, and what would run with which settings."""
     rows = {name: text.partition(": all steps ")[0] for name, text in _benchmark_rows(benchmark, plan)}
     rows["layout"] += f" ({rows.pop('in short')})"
-    counts = [(one.name, plural(one.nodes, "node"), plural(one.tasks_per_node, "task")) for one in plan.phases]
-    rows["phases"] = ", ".join(f"{name} ({nodes} x {tasks})" for name, nodes, tasks in counts)
+    rows["phases"] = ", ".join(f"{one.name} on {plural(one.nodes, 'node')}" for one in plan.phases)
     lines = [title(benchmark), "", *expected_lines(benchmark, found), "", "plan", *aligned([*rows.items()])]
     return "\n".join([*lines, "", f"{NOTHING_STARTED}; the whole job: --verbose"])
 

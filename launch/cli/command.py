@@ -195,9 +195,8 @@ def _refuse_empty() -> None:
 def _help(command: Command) -> str:
     """Return the flags that matter, those of a topic, or with --help=all all of them."""
     asked = next((word.partition("=")[2] for word in command.arguments if word.startswith("--help=")), "")
-    known = [*command.topics, "all"]
-    if asked and asked not in known:
-        raise RequestError(f"--help={asked}: {nearest(asked, known)}", next_command="--help=all")
+    if asked not in (known := ["", *command.topics, "all"]):
+        raise RequestError(f"--help={asked}: {nearest(asked, known[1:])}", next_command="--help=all")
     every = {flag.name: flag for group in command.flags.values() for flag in group}
     about, names = command.about.strip(), command.first
     if asked in command.topics:
@@ -205,7 +204,7 @@ def _help(command: Command) -> str:
         names = words.split()
     if names and asked != "all" and "--helpfull" not in command.arguments:
         rows = [_flag_help(every[name]) for name in names if name in every]
-        more = f"More flags: {command.typed} --help={'|'.join(known)}"
+        more = f"More flags: {command.typed} --help={'|'.join(known[1:])}"
         width = max(len(form) for form, _ in rows)
         return "\n".join([about, "\nFlags:", *(f"  {form:{width}}  {words}" for form, words in rows), "", more])
     lines = [about]
