@@ -12,7 +12,7 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
     "benchmarks": 2_520,
-    "benchmarks/compare": 1_410,
+    "benchmarks/compare": 1_440,
     "benchmarks/compilation": 880,
     "benchmarks/dashboard": 850,
     "benchmarks/doctor": 1_420,
@@ -21,10 +21,10 @@ BUDGETS = {
     "benchmarks/inside": 1_130,
     "benchmarks/logs": 1_040,
     "benchmarks/machine": 580,
-    "benchmarks/measuring": 1_380,
+    "benchmarks/measuring": 1_430,
     "benchmarks/mlperf": 1_590,
-    "benchmarks/model": 2_250,
-    "benchmarks/nightly": 1_610,
+    "benchmarks/model": 2_280,
+    "benchmarks/nightly": 1_660,
     "benchmarks/pages": 1_420,
     "benchmarks/preflight": 630,
     "benchmarks/reading": 620,
@@ -36,12 +36,12 @@ BUDGETS = {
     "benchmarks/trace": 1_310,
     "jax_backend": 1_650,
     "jax_backend/inside": 2_790,
-    "launch": 2_370,
+    "launch": 2_400,
     "launch/assets": 340,
     "launch/campaigns": 380,
     "launch/campaigns/nights": 460,
     "launch/checks": 530,
-    "launch/cli": 710,
+    "launch/cli": 740,
     "launch/dashboards": 170,
     "launch/environments": 1_570,
     "launch/inside": 310,
@@ -49,15 +49,15 @@ BUDGETS = {
     "launch/mlperf": 570,
     "launch/preflight": 470,
     "launch/private_cluster": 960,
-    "launch/running": 1_000,
+    "launch/running": 1_030,
     "launch/sites": 870,
     "launch/slurm": 2_380,
-    "launch/terminal": 470,
+    "launch/terminal": 480,
     "nemo_backend": 2_210,
     "nemo_backend/inside": 1_500,
 }
-PRODUCT_LINES = 48_450
-TEST_LINES = 40_230
+PRODUCT_LINES = 48_690
+TEST_LINES = 40_340
 PRODUCT_FILES = 334
 
 
