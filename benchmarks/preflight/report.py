@@ -70,10 +70,11 @@ def counts(findings: Sequence[Finding]) -> list[CheckCount]:
 
 
 def report_text(report: Report) -> str:
-    """The counts of every check, then only what is not ok, by node."""
+    """Return how many nodes pass, the counts of every check, then only what is not ok, by node."""
+    verdict = f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"
     nodes = plural(len(report.nodes), "node", "nodes")
     title = f"preflight of {report.site}: {nodes} of partition {report.partition}"
-    lines = [f"{title}, job {report.job_id}, {report.seconds:.0f} s", *_table(report)]
+    lines = [verdict, f"{title}, job {report.job_id}, {report.seconds:.0f} s", *_table(report)]
     lines.append(f"  NCCL: {WORDS[report.nccl.status]}: {report.nccl.text}")
     for heading, status in (("failed", "failed"), ("warnings", "warning")):
         found = [finding for finding in report.findings if finding.status == status]
@@ -81,7 +82,6 @@ def report_text(report: Report) -> str:
             lines += ["", heading, *_grouped(found)]
     if report.nccl.status == "failed":
         lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
-    lines += ["", f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"]
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import runpy
+from collections import Counter
 from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec
@@ -48,7 +49,9 @@ def report() -> tuple[list[MachineCheck], str, int]:
         (check.check, f"{WORDS[check.status]}: {check.text}" if check.text else WORDS[check.status])
         for check in checks
     ]
-    text = "\n".join(["this machine, as the site local", *aligned(rows)])
+    counts = Counter(WORDS[check.status] for check in checks)
+    verdict = ", ".join(f"{count} {word}" for word, count in counts.items())
+    text = "\n".join([f"this machine (site local): {verdict}", *aligned(rows)])
     return checks, text, code
 
 

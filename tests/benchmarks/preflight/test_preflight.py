@@ -149,7 +149,7 @@ def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
     assert "checkout: node9: its node_check.py differs" in text
     assert "node9" in made.failing
     assert not made.passed
-    assert text.endswith("8 nodes pass, 1 fail")
+    assert text.startswith("8 nodes pass, 1 fail\n")
     row = next(line for line in text.splitlines() if line.strip().startswith("/dev/shm"))
     assert row.split() == ["/dev/shm", "1", "8"]
     assert len(text.splitlines()) < 40
