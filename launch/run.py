@@ -57,7 +57,7 @@ flags.DEFINE_integer("profile_stop_step", None, "The last step that is recorded;
 flags.DEFINE_boolean("profile_gpu_metrics", False, "nsys: sample the GPUs' own counters too.")
 flags.DEFINE_boolean("profile_cpu", False, "nsys: sample the CPUs too.")
 flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a run.")
-flags.DEFINE_boolean("dry_run", False, "Show the plan and, for a cluster, the job; start nothing, write nothing.")
+flags.DEFINE_boolean("dry_run", False, "Show what to expect and the plan; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
 flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: leave it in the queue; see launch/status.py).")
 flags.DEFINE_multi_string("tag", [], "A word by which the run is found again; repeat for more.")

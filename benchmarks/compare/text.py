@@ -6,17 +6,7 @@ from typing import NamedTuple
 
 from benchmarks.compare.runs import Runs
 from benchmarks.compare.values import Cause, Comparison, Difference, Side
-from benchmarks.text import (
-    aligned,
-    bytes_text,
-    columns,
-    count_text,
-    percent_text,
-    plural,
-    printable,
-    seconds_text,
-    some,
-)
+from benchmarks.text import aligned, bytes_text, columns, count_text, percent_text, plural, printable, seconds_text
 from benchmarks.values import Benchmark
 from benchmarks.verdict import Verdict
 
@@ -25,8 +15,7 @@ MOST_ASKED = 12
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
 HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
-SECONDS = "seconds/step"
-LABELS = {SECONDS: "Step time"}
+LABELS = {"seconds/step": "Step time"}
 WIDTH = 118
 FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's name
 
@@ -47,7 +36,7 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
     excluded = [] if whole else [(letter, len(side.left_out)) for letter, side in sides if side.left_out]
     notes += [f"! {plural(count, 'run')} excluded from {letter}: --verbose" for letter, count in excluded]
     notes += [f"Why: {one.why}" for one in found if one.verdict == Verdict.INCONCLUSIVE and not whole]
-    notes += [f"Differs: {some(comparison.asked, MOST_ASKED, '; ')}"] if comparison.asked else []
+    notes += [f"Differs: {'; '.join(_cut(comparison.asked, MOST_ASKED))}"] if comparison.asked else []
     lines += list(map(_wrapped, notes))
     lines += dict.fromkeys(f"  Next: {one.next_command}" for one in comparison.warnings if one.next_command)
     if whole:
@@ -64,11 +53,12 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
 
 
 def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
-    """Return whether the screen needs it: what is tested, loss, memory, and MFU unless step time implies it."""
-    if one.name == "MFU":
-        step = next((other.percent for other in among if other.name == SECONDS), None) or 0.0
-        return one.percent is not None and abs((1 + step / 100) * (1 + one.percent / 100) - 1) > 1e-4
-    return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
+    """Return whether the screen needs it: what is tested, loss, memory, and MFU unless speed implies it."""
+    if one.name != "MFU" or one.verdict != Verdict.NOT_TESTED:
+        return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
+    tested = next((other for other in among if other.verdict != Verdict.NOT_TESTED), one)
+    mfu, speed = (1 + (other.percent or 0.0) / 100 for other in (one, tested))
+    return abs((mfu * speed if tested.unit == "s" else mfu / speed) - 1) > 1e-4
 
 
 def reasons(differences: Sequence[Difference]) -> list[str]:

@@ -46,14 +46,8 @@ def junit_xml(report: NightReport) -> str:
     suite.set("time", f"{(ended - started).total_seconds():.3f}")
     suite.set("timestamp", report.started.removesuffix("Z"))
     refused = map(refused_text, report.budget.refused)
-    said = [
-        headline(report),
-        slowed_text(report),
-        *refused,
-        *first_verdicts(report),
-        *report.could_not_see,
-        *report.notes,
-    ]
+    notes = [*first_verdicts(report), *report.could_not_see, *report.notes]
+    said = [headline(report), slowed_text(report), *refused, *notes]
     ET.SubElement(suite, "system-out").text = _clean("\n".join(filter(None, said)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"

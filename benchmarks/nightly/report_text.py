@@ -90,8 +90,8 @@ def blind_rows(report: NightReport) -> Rows:
         if one.gates and not cell.is_control and one.smallest_detectable_percent == blind
     ]
     reasons += [f"the suite must detect {report.must_detect:g}%"] if report.must_detect else []
-    again = f"python launch/nightly.py --suite={report.suite} --site={report.site} --exclusive"
-    command = "python launch/doctor.py     (what else uses this machine)" if report.site == "local" else again
+    command = f"python launch/nightly.py --suite={report.suite} --site={report.site}"
+    command += " --dry_run     (shows the steps of each cell)" if report.site == "local" else " --exclusive"
     helps = "quieter nodes, or more `steps` or several cells of the same benchmark in the suite"
     return [("reason", "\n".join(reasons)), ("helps", helps), ("next", command)]
 

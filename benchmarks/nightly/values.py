@@ -59,9 +59,7 @@ class Suite(Value, frozen=True):
     metrics: dict[str, Watch] = {}  # added to the default figures
     rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # confirmation runs of one night, of all cells
     baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # whose change is under test
-    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = (
-        None  # percent; a night that cannot see it exits with 3
-    )
+    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = None  # percent; a night must see such a change
 
 
 class Metric(Value, frozen=True):

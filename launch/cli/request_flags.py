@@ -18,18 +18,18 @@ TASKS = ("pretrain", "lora", "mlperf")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
-    "backend", None, "The framework: jax (MaxText), nemo (NeMo/Megatron) or another installed backend. *"
+    "backend", None, "The framework: jax (MaxText), nemo (NeMo, Megatron) or another installed one. Required. *"
 )
-flags.DEFINE_string("model", None, "A model of configs/models, such as llama2_tiny or llama2_70b. *")
+flags.DEFINE_string("model", None, "The model, such as llama2_tiny or llama2_70b. Required; --list shows all. *")
 flags.DEFINE(Words(TASKS), "task", "pretrain", "What to train. *")
 flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "The program of the backend, where it has several. *")
 flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
-flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "The precision of the matmuls. *")
-flags.DEFINE_string("hardware", None, "A device of configs/hardware, such as h100 or cpu; here: this machine's. *")
-flags.DEFINE_string("gpus", None, "Devices in all. On a CPU: virtual devices. *")
+flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "Precision of the matmuls. *")
+flags.DEFINE_string("hardware", None, "The GPU type, such as h100, or cpu; here: what this machine has. *")
+flags.DEFINE_string("gpus", None, "Total number of GPUs; with cpu, virtual devices. *")
 flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
-flags.DEFINE_string("site", None, "Where to run: a site of configs/sites or your own; $STEPMARK_SITE, else local.")
-flags.DEFINE_integer("steps", None, "Training steps.")
+flags.DEFINE_string("site", None, "Where to run; --list shows the sites. (default: $STEPMARK_SITE, otherwise local)")
+flags.DEFINE_integer("steps", None, "Number of training steps.")
 flags.DEFINE(Words(("steady", "last", "A-B")), "window", None, "Which steps count; A-B is a range such as 35-44.")
 flags.DEFINE(Words(("off", "nsys", "auto")), "pgle", "off", "Profile-guided latency estimation (jax). *")
 flags.DEFINE_string("data", None, "A folder with a dataset instead of the recipe's data.")
