@@ -103,6 +103,7 @@ def plan_text(
             f"{plural(len(cells), 'run')} a night, {CONFIRMATIONS} re-runs of each suspect cell: {budget} at most",
             *[f"the control is {cell.name}" for cell in cells if cell.is_control],
             f"gates {gated}; watches {beside}",
+            *([f"must detect a change of {suite.must_detect:g}%"] if suite.must_detect else []),
             "nothing was started (--dry_run)",
         ]
     )
