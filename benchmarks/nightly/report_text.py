@@ -25,7 +25,7 @@ USUAL_PLACE = "results"  # of runs, without --output_dir
 NO_VERDICT = "no verdict yet"
 CODES = {
     EXIT_VALID: "no regression was seen",
-    EXIT_INVALID: "a regression, a run without a valid result, or blindness to what the suite must detect",
+    EXIT_INVALID: "a regression, a run without a valid result, or a night that is blind",
     EXIT_FAILED: "a run failed or could not be started",
 }
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")

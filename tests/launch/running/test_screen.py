@@ -141,7 +141,7 @@ def test_a_run_ends_with_eight_lines_at_most(
 ) -> None:
     run = RunFolder(path)
     notes = [f"note {n}" for n in range(9)]
-    reasons = [] if status == "valid" else ["it is no good"]
+    reasons = [] if status == "valid" else ["it broke"]
     result = msgspec.structs.replace(run.stored_result(), status=status, reasons=reasons, notes=notes)
     lines = screen.result_lines(run, result, (near, ""))
     assert len(lines) <= screen.MOST_LINES
