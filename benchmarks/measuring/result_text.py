@@ -46,7 +46,7 @@ def warnings(result: Result) -> list[str]:
     known = {*settling.notes(window), *few_steps(window.counted)} if too_short else set()
     notes = [note for note in result.notes if note not in known and not note.endswith(NO_TEXT)]
     found = [f"never compared: {reason}" for reason in result.not_comparable]
-    found += [note for note in notes if note.startswith(SLOWED)]
+    found += [note for note in notes if note.startswith((SLOWED, "MFU is "))]
     found += [
         f"{name}: {machines[name]}" for name in ("throttled", "GPU errors") if machines.get(name, "never") != "never"
     ]
