@@ -1,4 +1,4 @@
-"""Makes docs/reference/commands.md: the --help of every command and subcommand.
+"""Makes docs/reference/commands.md: the --help=all of every command and subcommand.
 
 .venv/bin/python docs/make_command_reference.py
 """
@@ -28,7 +28,7 @@ launch/run.py`. `stepmark completion bash` and `stepmark completion zsh` print a
 
 
 def page(help_of: Callable[[list[str]], str]) -> str:
-    """Return the page. `help_of` returns what a script prints, such as of ["launch/run.py", "--help"]."""
+    """Return the page. `help_of` returns what a script prints, such as of ["launch/run.py", "--help=all"]."""
     parts = [INTRODUCTION]
     for script in sorted(path.name for path in (REPOSITORY / "launch").glob("[a-z]*.py")):
         parts += [f"## {title}\n\n```text\n{text.strip()}\n```\n" for title, text in sections(script, help_of)]
@@ -37,12 +37,11 @@ def page(help_of: Callable[[list[str]], str]) -> str:
 
 def sections(script: str, help_of: Callable[[list[str]], str]) -> Iterator[tuple[str, str]]:
     """Yield the title and the help of a command, then those of its subcommands."""
-    first = help_of([f"launch/{script}", "--help"])
-    whole = help_of([f"launch/{script}", "--help=all"]) if "--help=" in first else first
-    yield script, whole
+    first = help_of([f"launch/{script}", "--help=all"])
+    yield script, first
     listed = first.partition("\nSubcommands:\n")[2].partition("\n\n")[0]
     for name in re.findall(r"^ +(\w+)  ", listed, re.MULTILINE):
-        yield f"{script} {name}", help_of([f"launch/{script}", name, "--help"])
+        yield f"{script} {name}", help_of([f"launch/{script}", name, "--help=all"])
 
 
 def printed(words: list[str]) -> str:
