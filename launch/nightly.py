@@ -13,8 +13,9 @@ Examples:
       the suites that there are
 
 If a launcher was killed, the same command resumes the night. A suite is a file of configs/suites, or of your own in
-$STEPMARK_HOME/suites; docs/reference/suite_file.md has the fields. Exit codes: 0 nothing to act on; 1 a run failed or
-could not be started; 2 the request was wrong and nothing was started; 3 a regression, or an invalid run.
+$STEPMARK_HOME/suites; docs/reference/suite_file.md has the fields. Exit codes: 0 no regression was seen; 1 a run
+failed or could not be started; 2 the request was wrong and nothing was started; 3 a regression, an invalid run, or a
+night that cannot see what its suite must detect.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
