@@ -1,6 +1,6 @@
-"""What a real run needs on disk, and how much of it is there: values read from configs/assets/, and pure logic.
+"""The files that a real run needs on disk, read from configs/assets/, and how complete they are.
 
-Nothing here looks at a disk or at the network: launch/assets/needed.py says which files are there.
+Nothing here reads a disk or the network: launch/assets/needed.py lists the existing files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ class Part(Value, frozen=True):
 
 
 class Repository(Value, frozen=True):
-    """Where an asset can be downloaded from: files of a Hugging Face repository."""
+    """Files of a Hugging Face repository, from which an asset can be downloaded."""
 
     kind: Literal["models", "datasets"]
     name: RepositoryName
@@ -49,11 +49,11 @@ class Asset(Value, frozen=True):
     title: str
     folder: RelativePath  # below --out
     gb: Gigabytes | None
-    gb_note: str  # what the size covers, or why there is none
+    gb_note: str  # what the size covers, or why it is unknown
     parts: list[Part]
     repository: Repository | None
-    made_by: str = ""  # how it is made where it cannot be downloaded; {out} is the folder of all assets
-    only_for: str = ""  # the runs that read it, where the row's usual runs do not; they then need not have it
+    made_by: str = ""  # how to make it if it cannot be downloaded; {out} is the folder of all assets
+    only_for: str = ""  # the only runs that read it; the row's other runs do not need it
 
 
 class Needs(Value, frozen=True):
@@ -125,7 +125,7 @@ class Found(Value, frozen=True):
 
     @property
     def missing_gb(self) -> float:
-        """Of a known size."""
+        """Return the size still to be downloaded; 0 if the asset's size is unknown."""
         return 0.0 if self.state == "present" else max(0.0, (self.asset.gb or 0.0) - self.bytes / GB)
 
 
@@ -160,7 +160,7 @@ def enough(found: Iterable[Found]) -> bool:
 
 
 def hub_home(site: Site) -> Path | None:
-    """What HF_HOME is in a job: beside the site's images. None where there is no folder of images."""
+    """Return HF_HOME of a job: a folder next to the site's images. None if the site has no folder of images."""
     images = site.container.images if site.container else None
     return Path(images) / "huggingface" if images else None
 

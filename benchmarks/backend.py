@@ -42,7 +42,7 @@ class LockFile(Value, frozen=True):
     python_minimum: tuple[int, int]
     python_maximum: tuple[int, int]
     size_gb: float
-    offered: str = ""  # a requirement that pip's settings must offer, or the lock is of no use here
+    offered: str = ""  # a requirement that pip's settings must offer; without it the lock cannot be used
     cuda: tuple[int, int] | None = None  # whose libraries it holds; None: no GPU is used with it
 
 
@@ -88,8 +88,9 @@ class FlagsCheck(Value, frozen=True):
 
 
 class SideProgram(Value, frozen=True):
-    """A program that is no run: started once, in the engine's environment, on this machine. It writes what it found
-    into `{phase_dir}/report.json`, whole; `{phase_dir}` is a folder of its own, which may hold what it is given.
+    """A program that Stepmark starts once on this machine, in the engine's environment, outside of any run.
+
+    It writes its findings to `{phase_dir}/report.json`. `{phase_dir}` is its own folder and may hold its input.
     """
 
     command: list[str]  # with the placeholders of a Phase
@@ -103,7 +104,7 @@ class SkippedLine(Value, frozen=True):
 
 
 class LogEvent(Value, frozen=True):
-    """One thing a foreign log said: a step, or a line that was left out and why."""
+    """One event of a foreign log: a step, or a skipped line with the reason."""
 
     attempt: int  # from 1, never decreasing
     step: Step | None = None
@@ -135,7 +136,7 @@ class Backend(Protocol):
 
     name: str
     title: str
-    engines: tuple[str, ...]  # the first is what a recipe uses where none is asked for
+    engines: tuple[str, ...]  # the first is the default
     layout_settings: frozenset[str]  # the settings that share the work among devices
     reserved_variables: tuple[str, ...]  # beginnings of variables that would steer the framework past the plan
     reserved_settings: Mapping[str, str]  # settings Stepmark fills itself -> what to use instead
@@ -144,7 +145,7 @@ class Backend(Protocol):
         """Every setting of the framework that --set may name, with its type."""
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
-        """What the framework's sharding settings mean in common words, on so many devices."""
+        """Return the layout that the framework's sharding settings produce on `gpus` devices."""
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         """Why this framework cannot run the benchmark; empty when it can."""
@@ -167,15 +168,15 @@ class Backend(Protocol):
         """The foreign logs of the framework that can be read."""
 
 
-# --- capabilities: a backend offers what it has; isinstance tells ---------------------------------
+# --- optional capabilities, checked with isinstance ----------------------------------------------
 
 
 @runtime_checkable
 class RefusesHardware(Protocol):
-    """Engines that run on some kinds of devices alone."""
+    """Engines that run only on some kinds of devices."""
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        """Why an engine can never run on a kind of device, whatever the recipe; None where it can."""
+        """Return why no recipe of the engine can run on a kind of device; None if one can."""
 
 
 @runtime_checkable
@@ -196,7 +197,7 @@ class TrainsAdapters(Protocol):
         """What the framework's adapter settings mean in common words."""
 
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
-        """The settings that make such adapters; RequestError where the framework has none such."""
+        """Return the settings for these adapters. Raise RequestError if the framework does not support them."""
 
 
 @runtime_checkable
@@ -210,10 +211,10 @@ class Profiles(Protocol):
 class GuidedByProfiles(Protocol):
     """--pgle."""
 
-    pgle_ways: frozenset[str]  # beside off
+    pgle_ways: frozenset[str]  # in addition to `off`
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
-        """What a profile that this benchmark reads is of: equal keys, equal programs. None where it reads none."""
+        """Return the key of the profile that this benchmark reads, or None. Equal keys mean equal programs."""
 
 
 @runtime_checkable
@@ -221,7 +222,7 @@ class CompilerFlags(Protocol):
     """--set=xla_FLAG, checked before a run."""
 
     def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
-        """What --set=xla_group=NAME means on a kind of device; RequestError where there is no such group for it."""
+        """Return the flags of --set=xla_group=NAME for a device. Raise RequestError if it has no such group."""
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
         """How to find out whether flags (each --name=value) are right."""
@@ -237,7 +238,7 @@ class MeasuresPeaks(Protocol):
 
 @runtime_checkable
 class ProvesWork(Protocol):
-    """The comparison of what two frameworks compute."""
+    """Comparison of the results of two frameworks."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Trains a few steps on given tokens, from given weights or its own, and says what it computed. `{phase_dir}`
@@ -250,11 +251,11 @@ class CompilesAlone(Protocol):
     """plan.py compile."""
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
-        """The step to compile; RequestError where it cannot be, such as for a GPU that the compiler does not know."""
+        """Return the step to compile. Raise RequestError if it cannot be compiled, such as for an unknown GPU."""
 
     def compile_program(self) -> SideProgram:
-        """Compiles training steps. `{phase_dir}/request.json` is a list of compiled.Job. Of the job at place N it
-        writes N/report.json, a compiled.Compiled, or N/failed.json with its exit code; N/log has its own words.
+        """Compiles training steps. `{phase_dir}/request.json` is a list of compiled.Job. For the job at index N it
+        writes N/report.json, a compiled.Compiled, or N/failed.json with its exit code, and its output to N/log.
         """
 
 
@@ -266,15 +267,15 @@ class Checks(Protocol):
     """
 
     def check_phase(self, benchmark: Benchmark) -> Phase | None:
-        """The phase `check`; None for an engine that has none."""
+        """Return the phase `check`; None if the engine does not have one."""
 
 
 @runtime_checkable
 class NeedsTransformerEngine(Protocol):
-    """A framework that needs Transformer Engine for some of its settings; its virtual environment has none."""
+    """A framework with settings that need Transformer Engine, which its virtual environment lacks."""
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
-        """What the run has that needs it -> the flag without it; empty where nothing does."""
+        """Return each setting that needs it -> the flag that avoids it."""
 
 
 @runtime_checkable
@@ -284,7 +285,7 @@ class ReadsHub(Protocol):
     """
 
     def hub_repository(self, engine: str, model: str) -> "Repository | None":
-        """What it reads for a model; None where it reads none."""
+        """Return the repository it reads for a model, or None."""
 
 
 Capability = TypeVar("Capability")
@@ -302,9 +303,9 @@ def offered(backend: Backend, capability: type[Capability], otherwise: str, wher
 
 @cache
 def registered() -> dict[str, str]:
-    """Backends by name, with where each object is, as module:name; the first of a name on the path wins.
+    """Return the installed backends by name, each as module:object. The first of a name on sys.path wins.
 
-    importlib.metadata finds the same; importing it alone takes a tenth of what a dry run may take.
+    importlib.metadata finds the same, but importing it takes a tenth of the time limit of a dry run.
     """
     found: dict[str, str] = {}
     for folder in sys.path:

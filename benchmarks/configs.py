@@ -199,7 +199,7 @@ def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
 
 
 def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
-    """One YAML file as a value; whatever does not fit is refused with the key it stands at."""
+    """Return a YAML file as a value. Refuse a file that does not fit, and name the key."""
     data = parse_yaml(path)
     try:
         return msgspec.convert(data, value_type, strict=True)

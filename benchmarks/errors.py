@@ -18,7 +18,7 @@ LIST_COMMAND = "python launch/run.py --list"
 
 
 class StepmarkError(Exception):
-    """An error a person can act on. Launch scripts print it without a traceback."""
+    """An error that the user can act on. Launch scripts print it without a traceback."""
 
     exit_code = EXIT_FAILED
 
@@ -76,7 +76,7 @@ MOST_LISTED = 20
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint: "did you mean 'bf16'?"; all valid names where none is close; of very many, the nearest few."""
+    """A hint: "did you mean 'bf16'?"; all valid names if none is close, or the nearest of many."""
     names = sorted(valid)
     meant = closest(name, names)
     if meant:
@@ -87,7 +87,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
-    """The valid name that was probably meant; None where none is alike."""
+    """Return the valid name that was probably meant, or None."""
     return next(iter(_alike(name, valid, 1, 0.6)), None)
 
 

@@ -1,4 +1,4 @@
-"""Reading a file that anybody may have put there, and what to say where a file cannot be read or written.
+"""Read files of unknown origin, and report files that cannot be read or written.
 
 Every text that is read from JSON is one printable line: a screen, a page or Markdown that shows it shows one line.
 """
@@ -23,14 +23,14 @@ from benchmarks.text import printable
 Read = TypeVar("Read")
 Given = ParamSpec("Given")
 
-# What text that is no JSON of the right form raises; ValueError is msgspec's DecodeError, and a UnicodeDecodeError.
+# Raised for text that is not JSON of the expected form. msgspec's DecodeError and UnicodeDecodeError are ValueErrors.
 NOT_JSON = (ValueError, RecursionError)
 
-# What a shared file system answers once in a while of a file that is whole.
+# A shared file system sometimes raises these for an intact file.
 PASSING = (errno.ESTALE, errno.EIO)
 PAUSES_SECONDS = (0.1, 1.0)  # before a second and a third try
 
-_ESCAPED = re.compile(rb"\\[bfnrtu]")  # how JSON writes most of what is not printable
+_ESCAPED = re.compile(rb"\\[bfnrtu]")  # how JSON escapes most non-printable characters
 
 COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its worker too (inside/worker_kit.py)
 
@@ -92,7 +92,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def read_json(path: Path, kind: type[Read]) -> Read:
-    """A plain file as a value. OSError; ValueError where it is no JSON of this form, or is nested without end."""
+    """Return the value in a plain file. Raise OSError, or ValueError if it is not JSON of this form."""
     data = read(path)
     try:
         return decoded(data, msgspec.json.Decoder(kind))
@@ -140,7 +140,7 @@ def mark_write_failure(phase_dir: Path, error: OSError) -> None:
 
 
 def failed(error: OSError) -> RunError:
-    """An error of a file that nobody expected where it happened."""
+    """Return the error for an unexpected failure of a file operation."""
     return RunError(
         error.strerror or str(error),
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename or ""),

@@ -1,8 +1,8 @@
-"""What a queue's job leaves behind: who was submitted, what the job saw, how the scheduler says it ended.
+"""The raw files of a queue's job, from which a result is recomputed.
 
-job.json in the run folder says what was submitted; attempt-N/job.jsonl is written by the job itself, one line an
-event; attempt-N/scheduler.json is what the scheduler said of the attempt when the run was collected (of a job that
-never started: scheduler.json in the run folder). All three are raw files: a result is recomputed from them.
+job.json in the run folder describes the submission. The job writes one line per event to attempt-N/job.jsonl. When
+the run is collected, attempt-N/scheduler.json gets the scheduler's record of the attempt; a job that never started
+has its scheduler.json in the run folder.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class SchedulerEnd(Value, frozen=True):
     """scheduler.json: how the scheduler says an attempt ended."""
 
     job_id: str
-    state: str  # Slurm's own word, such as TIMEOUT; UNKNOWN where it knows the job no more
+    state: str  # as Slurm writes it, such as TIMEOUT; UNKNOWN if Slurm has forgotten the job
     source: Literal["sacct", "scontrol", "squeue", "nobody"]
     exit_code: str | None = None  # as Slurm writes it, such as 0:9
     reason: str | None = None
@@ -62,7 +62,7 @@ class SchedulerEnd(Value, frozen=True):
 
 
 class Binding(Value, frozen=True):
-    """Beside which GPU a task was bound, as launch/slurm/numa.sh did it."""
+    """How launch/slurm/numa.sh bound a task to the CPUs nearest to its GPU."""
 
     gpu: str  # its PCI bus id
     node: int | None  # its NUMA node
@@ -80,7 +80,7 @@ class Ended(Value, frozen=True):
     failed_first: bool = False  # as the link `first-failure` of a queue's job has it
     time: float | None = None  # Unix time, by the clock of its node
     host: str | None = None
-    binding: Binding | None = None  # None: nothing was to be bound
+    binding: Binding | None = None  # None: binding was not requested
 
 
 class AttemptEnd(Value, frozen=True):
@@ -88,12 +88,12 @@ class AttemptEnd(Value, frozen=True):
 
     attempt: int
     outcome: OutcomeKind
-    text: str  # for people: what happened, where, and how that is known
+    text: str  # what happened, where, and how that is known
     steps: int  # that rank 0 reported
     nodes: str | None = None
-    rank: int | None = None  # whose log to read first, where one says more than the others
+    rank: int | None = None  # whose log to read first; None: any rank
 
 
 def figures_from(attempts: Sequence[AttemptEnd]) -> AttemptEnd:
-    """Return the attempt that gives the figures: the last that completed, or the last if none did."""
+    """Return the attempt that gives the metrics: the last completed one, or the last one."""
     return next((one for one in reversed(attempts) if one.outcome == "completed"), attempts[-1])

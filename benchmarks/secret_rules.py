@@ -1,7 +1,8 @@
-"""What a secret is: by the name of its variable, by its shape, or as the value of a secret variable of this shell.
+"""Recognise a secret by the name of its variable, by its shape, or as the value of a secret variable of this shell.
 
-Whatever is written to a file, printed or sent asks here. What a person typed is refused (`refuse_secrets`); what a
-program printed is hidden (`hidden`, `hidden_in_log`). No message of this module holds the secret itself.
+Every text that is written to a file, printed or sent is checked here. A secret that the user typed is refused
+(`refuse_secrets`); one that a program printed is hidden (`hidden`, `hidden_in_log`). No message of this module
+contains the secret itself.
 """
 
 import os
@@ -30,21 +31,22 @@ _SHAPE = re.compile(
     rb"|\bhooks\.slack\.com/services/[\w/]+|\bdckr_pat_[\w-]{20,}"
     rb"|\bwandb_v\d{1,3}_\w{8,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
 )
-# A name and a password, which may hold / and @ (a port is none), to the last @ of the path; or what is before an @.
+# A name and a password, which may contain / and @, up to the last @ of the path; or the text before an @. A number
+# after the colon is a port.
 _LOGIN = re.compile(
     rb"(?<=://)(?:(?:<redacted>|[^/\s:@\['\"<>])*+:(?!\d{1,5}(?:[/?#,;\s]|$))(?:<redacted>|(?!://)[^\s'\"<>?#])+@"
     rb"|[^/\s'\"<>]+@)",
 )
 
 HIDDEN = REDACTED.encode()
-# What a secret is called, as it ends: a name in front (db_, HF_, client-) does not matter. A tokenizer's are none.
+# The end of a secret's name; a prefix (db_, HF_, client-) does not matter. A tokenizer's tokens are not secrets.
 _NAME = (
     rb"(?:password|passwd|[_-]pwd|passcode|secret|credential|signature(?==)|[?&]sig(?==)"
     rb"|(?:db|mysql|smtp|redis|admin|root)[_-]?pass"
     rb"|(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!per_)token"
     rb"|(?:api|access|private|secret|account|signing|encryption)[_-]?key)\d{0,2}"
 )
-# In the query of an address, as ?access_token=..., also as HTML or JSON writes it; the value alone is the secret.
+# In the query of an address, as ?access_token=..., also as HTML or JSON writes it; only the value is secret.
 _QUERY = re.compile(
     rb"(?P<before>(?:[?&](?:amp;)?|\\u0026)(?i:[\w.-]{0,40}?"
     + _NAME
@@ -59,7 +61,7 @@ _KEY = rb"[A-Z ]{0,30}PRIVATE KEY-----"
 _IN_A_LOG = (
     rb"(?P<before>"
     rb"(?i:" + _NAME + _SIGN + rb")" + _NOTHING + rb")(?:" + _QUOTED % {b"n": b"q"} + rb"|[^\s&'\"]+)"
-    # Of these, all to the end of the line: they may have blanks in them.
+    # These extend to the end of the line, because they may contain blanks.
     rb"|(?P<before_line>(?i:passphrase|authorization|\bcookie|set-cookie)" + _SIGN + _NOTHING + rb")"
     rb"(?:" + _QUOTED % {b"n": b"p"} + rb"|[^\r\n'\"]+)"
     rb"|(?P<before_word>(?i:--[\w-]{0,30}(?:password|passphrase|secret|token|[_-]key)[ \t]{1,8}+)"
@@ -78,7 +80,7 @@ Known = Mapping[str, str]  # a secret value -> the variable of this shell that h
 
 
 def is_secret_name(name: str) -> bool:
-    """Of a variable or a key."""
+    """Return whether a variable or a key has the name of a secret."""
     return _VARIABLE.search(name) is not None
 
 
@@ -100,7 +102,7 @@ def secrets_here() -> Known:
 
 
 def why_secret(text: str, known: Known | None = None) -> str:
-    """Why a text must not be written down; empty where nothing in it is secret."""
+    """Return why a text must not be written down; empty if it contains no secret."""
     for value, variable in (shell_secrets() if known is None else known).items():
         if value in text:
             return f"it holds the value of {variable}, a variable of this shell whose name says that it is secret"
@@ -113,7 +115,7 @@ def why_secret(text: str, known: Known | None = None) -> str:
 
 
 def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:
-    """RequestError where a text of a value, however deep, is secret."""
+    """Raise RequestError if any text in a value, however deeply nested, is secret."""
     known = secrets_here() if known is None else known
     for place, text in _texts(value, where):
         why = why_secret(text, known)

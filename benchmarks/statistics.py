@@ -28,12 +28,12 @@ class MedianInterval(NamedTuple):
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The middle value; None when there is none."""
+    """Return the middle value, or None if there are no values."""
     return _at_rank(sorted(values), (len(values) + 1) / 2) if values else None
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The arithmetic mean; None when there is no value."""
+    """Return the arithmetic mean, or None if there are no values."""
     return math.fsum(values) / len(values) if values else None
 
 

@@ -1,4 +1,4 @@
-"""Text for people: columns, numbers with their units, reasons, and Markdown.
+"""Text that users read: columns, numbers with their units, reasons, and Markdown.
 
 Every table of text is written here.
 """
@@ -21,7 +21,7 @@ MOST_REASONS = 4
 
 
 def printable(text: str) -> str:
-    """Text that can't move a cursor or break a row: what is no printable character is written out."""
+    """Return the text with non-printable characters escaped, so that it cannot move a cursor or break a row."""
     safe = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     if safe.isprintable():
         return safe
@@ -74,7 +74,7 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 
 def percent_text(percent: float | None, digits: str = ".2g") -> str:
-    """A dash where it is not known; never as a power of ten."""
+    """Return the percentage, never as a power of ten, or a dash if it is not known."""
     if percent is None:
         return "-"
     whole = f"{'+' if digits.startswith('+') else ''},.0f"
@@ -165,7 +165,7 @@ def _ranks_text(ranks: Collection[int], sign: str) -> str:
 
 
 def reasons_text(reasons: Sequence[str]) -> str:
-    """The first few, in one line; empty where there is none."""
+    """Return the first few reasons in one line."""
     return some(folded(reasons), MOST_REASONS, "; ")
 
 

@@ -27,12 +27,13 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 ADAPTED = "^(query_key_value|attention_output|mlp_input|mlp_output|query|key|value|gate|up)$"
 AbsolutePath = Annotated[str, msgspec.Meta(pattern="^/")]
 VariableName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as a file may say; 0 where it was rounded
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as read from a file; 0 if the file rounded it
 
 
 class Model(Value, frozen=True):
-    """Dimensions of a dense Llama-shaped decoder; or, with `uncounted`, of another model that no formula here counts:
-    its steps are timed, and its FLOPs are null.
+    """Dimensions of a dense Llama-shaped decoder.
+
+    A model with `uncounted` has another architecture: its steps are timed, and its FLOPs are null.
     """
 
     name: str
@@ -55,14 +56,14 @@ class Model(Value, frozen=True):
 
 
 class Peak(Value, frozen=True):
-    """One dense matmul rate, with where it was read."""
+    """One dense matmul rate and its source."""
 
     tflops: Annotated[float, msgspec.Meta(gt=0)]
     source: str
 
 
 class Rate(Value, frozen=True):
-    """What one device moves over one kind of connection, one way, in decimal GB/s, with where it was read."""
+    """What one device moves over one kind of connection, one way, in decimal GB/s, and its source."""
 
     gb_s: Annotated[float, msgspec.Meta(gt=0)]
     source: str
@@ -71,7 +72,7 @@ class Rate(Value, frozen=True):
 
 
 class NvlinkDomain(Value, frozen=True):
-    """Nodes that NVLink joins: where a job should lie, and what NCCL is told there."""
+    """Nodes joined by NVLink: a job should stay within one domain. `environment` configures NCCL for it."""
 
     nodes: Positive
     source: str
@@ -79,7 +80,7 @@ class NvlinkDomain(Value, frozen=True):
 
 
 class CompileTarget(Value, frozen=True):
-    """What a compiler is told of a device that is not in this machine."""
+    """Properties of a GPU that a compiler needs if the GPU is not in this machine."""
 
     compute_capability: str  # such as 9.0a; the letter stands for what later devices lack
     multiprocessors: Positive
@@ -137,7 +138,7 @@ class Hardware(Value, frozen=True):
 
 
 class JobOptions(Value, frozen=True):
-    """What every job of a site asks of Slurm. None, false or empty: the option is left out."""
+    """Slurm options of every job of a site. An option that is None, false or empty is omitted."""
 
     partition: str | None = None
     account: str | None = None
@@ -157,7 +158,7 @@ class JobOptions(Value, frozen=True):
     mpi: str | None = None  # for srun, such as pmix
     check: bool = True  # first, on one node: are the framework, its programs and the GPUs there?
     requeue: bool = False  # after a node has failed: a second attempt in the same run
-    warn_seconds: int = 60  # the workers are told to stop so long before the time limit
+    warn_seconds: int = 60  # how long before the time limit the workers get a signal to stop
     arguments: list[str] = []  # anything else, as sbatch takes it
 
 
@@ -166,7 +167,7 @@ class Container(Value, frozen=True):
 
     images: AbsolutePath | None = None  # the folder of the image files, as every node sees it; docker has its own
     program: Literal["docker", "podman", "apptainer"] | None = None  # on one machine; None: the first that is there
-    # HOST:CONTAINER beside the checkout and the run's folder, which are always mounted
+    # HOST:CONTAINER, in addition to the checkout and the run's folder
     mounts: list[Annotated[str, msgspec.Meta(pattern="^/[^:]*:/")]] = []
     workdir: str | None = None
     writable: bool = True
@@ -188,7 +189,7 @@ class Slurm(Value, frozen=True):
 
 
 class Site(Value, frozen=True):
-    """Where a run happens. `environment` holds what the cluster's network asks of every job."""
+    """A place to run. `environment` holds the variables that the cluster's network needs in every job."""
 
     name: str
     kind: Literal["local", "slurm"]
@@ -226,7 +227,7 @@ class Overlay(Value, frozen=True):
 
 
 class Lora(Value, frozen=True):
-    """Low-rank adapters next to frozen matrices: how large, and next to which of flops.ADAPTED_MATRICES."""
+    """Low-rank adapters of frozen matrices. `targets` are names of flops.ADAPTED_MATRICES."""
 
     rank: Positive
     alpha: float
@@ -290,12 +291,12 @@ class Parallelism(Value, frozen=True):
         return self.data * self.fsdp * self.tensor * self.pipeline * self.context
 
     def words(self) -> list[tuple[str, int]]:
-        """The axes that share anything, for people: [("fsdp", 4), ("data", 2)]."""
+        """Return the axes with more than one device: [("fsdp", 4), ("data", 2)]."""
         names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline")
         return [(name, getattr(self, name)) for name in names if getattr(self, name) > 1]
 
     def short(self) -> str:
-        """All axes in the letters that recipes use; FSDP and VP, which not every layout has, where they are used."""
+        """Return the axes in the letters of the recipes, such as TP4 PP2 CP1; FSDP and VP only if they are used."""
         always = f"TP{self.tensor} PP{self.pipeline} CP{self.context}"
         virtual = f" VP{self.virtual_pipeline}" if self.virtual_pipeline > 1 else ""
         sharded = f" FSDP{self.fsdp}" if self.fsdp > 1 else ""
@@ -316,7 +317,7 @@ class RecipeReference(Value, frozen=True):
     name: str
     source: str
     date: str
-    global_batch_size: int | None = None  # the recipe's own at this scale; None where it has no such scale
+    global_batch_size: int | None = None  # the recipe's own at this scale; None if the recipe does not list the scale
 
 
 SUBMISSION_ENGINE = "mlperf_"  # and its name: an engine in which NVIDIA's own program runs, and no worker of Stepmark
@@ -349,7 +350,7 @@ class Instruments(Value, frozen=True):
     """What records, guides or slows the training steps."""
 
     profile: str = "none"
-    profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls is none)
+    profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls does not count as one)
     pgle: str = "off"
     pgle_profile: str = ""  # the key of an earlier run's profile in the run's folder; empty: none
     inject_slowdown: float = 0.0  # every step takes this much longer, 0.5: by half
@@ -384,7 +385,7 @@ class Benchmark(Value, frozen=True):
         return "lora" if self.lora is not None else "pretrain"
 
     def departures(self) -> list[str]:
-        """Where it is not its recipe's though nobody may have meant it: another layout changes the batch."""
+        """Return the differences from the recipe that a changed layout causes: another global batch size."""
         own = self.recipe.global_batch_size
         if own in (None, self.batch.global_batch_size):
             return []
@@ -392,7 +393,7 @@ class Benchmark(Value, frozen=True):
 
     @property
     def is_submission(self) -> bool:
-        """Whether an MLPerf submission's own program runs: what it stores and computes besides is its own affair."""
+        """Return whether an MLPerf submission's own program runs. Its memory and other work are not modelled."""
         return self.engine.startswith(SUBMISSION_ENGINE)
 
     @property
@@ -453,7 +454,7 @@ def name_words(benchmark: Benchmark) -> dict[str, Any]:
 
 
 class Nightly(Value, frozen=True):
-    """What a run is in a nightly suite: of which cell and night, and whether it is its one run or a confirmation."""
+    """The place of a run in a nightly suite: its cell, its night and its role."""
 
     suite: str
     cell: str
@@ -462,7 +463,7 @@ class Nightly(Value, frozen=True):
 
 
 class Labels(Value, frozen=True):
-    """What a person or a suite calls a run; no part of what it trains. In provenance.json, `labels`."""
+    """Labels that a user or a suite gives a run; they do not change the training. `labels` in provenance.json."""
 
     tags: list[str] = []
     nightly: Nightly | None = None
@@ -490,10 +491,10 @@ class Phase(Value, frozen=True):
     devices_per_task: int
     writes_steps: bool  # of several that do, the steps of the last are the result
     programs: list[str] = []  # that its nodes, or its container, must have on their PATH
-    mounts: list[str] = []  # HOST:CONTAINER beside the site's; {phase_dir} is filled in here too
-    as_root: bool = False  # in its container, where it must write into the image's own folders
-    on_host: bool = False  # not in the container, where the site has one
-    alone: bool = False  # it changes its nodes for everybody: only where the job has them to itself
+    mounts: list[str] = []  # HOST:CONTAINER, in addition to the site's; {phase_dir} is filled in here too
+    as_root: bool = False  # in its container, because it writes into folders of the image
+    on_host: bool = False  # outside the container
+    alone: bool = False  # it changes settings of its nodes, so the job must have them exclusively
 
     @property
     def tasks(self) -> int:
@@ -514,11 +515,11 @@ class Plan(Value, frozen=True):
 PROFILER = "profiler"  # why a step is excluded that was recorded, or is next to one that was
 
 
-class Step(Value, frozen=True, gc=False):  # a log has millions, and none can be part of a cycle
+class Step(Value, frozen=True, gc=False):  # a log has millions of them, and they cannot be part of a reference cycle
     """One training step as the run reported it. Lines of steps.jsonl."""
 
     step: int
-    seconds: float | None  # true seconds of this step; None where the source gives none
+    seconds: float | None  # true seconds of this step; None if the source does not give them
     loss: float | None
     tokens: int | None
     attempt: int = 1
@@ -562,7 +563,7 @@ class WorkerEnd(Value, frozen=True):
 
 
 class Started(Value, frozen=True):
-    """When and where a rank began its first step: what its elapsed_seconds count from."""
+    """The time and host of a rank's first step. Its elapsed_seconds count from here."""
 
     rank: int
     unix_seconds: float
@@ -570,7 +571,7 @@ class Started(Value, frozen=True):
 
 
 class PgleProfile(Value, frozen=True):
-    """profile.json beside a profile.pbtxt: what the profile is, and of what program."""
+    """profile.json next to a profile.pbtxt: describes the profile and the profiled program."""
 
     key: str  # of the request that it was made for
     sha256: str  # of profile.pbtxt
@@ -578,7 +579,7 @@ class PgleProfile(Value, frozen=True):
     collectives: int  # of the program that was profiled
     covered: int  # of these, that have a cost
     made_by: dict[str, Any]  # by name: settings, versions, mesh, device and XLA flags of that program
-    made_in: str = ""  # the run that made it, where another one takes it
+    made_in: str = ""  # the run that made it, if another run uses it
 
 
 class PgleSeen(Value, frozen=True):
@@ -591,7 +592,7 @@ class PgleSeen(Value, frozen=True):
     recompile_step: int | None = None
     collectives: int | None = None  # of the measured program, that need a cost
     covered: int | None = None  # of these, that have one
-    profile: PgleProfile | None = None  # made by a profiler of its own
+    profile: PgleProfile | None = None  # made by a separate profiling phase
 
 
 class MlperfEvaluation(Value, frozen=True):
@@ -606,7 +607,7 @@ class MlperfOutcome(Value, frozen=True):
     file: str  # of the phase's folder
     status: str  # success, aborted, fail or unknown, as run_stop says
     target: float
-    reached: bool  # by an evaluation, whatever the status says
+    reached: bool  # by an evaluation, regardless of the status
     division: str
     evaluations: list[MlperfEvaluation]
     samples: int | None
@@ -652,7 +653,7 @@ Settling = Literal["settled", "still moving", "too short", "not judged"]  # not 
 
 
 class Window(Value, frozen=True):
-    """Which steps count, and for each left out, why; and whether the step time had settled in them."""
+    """The steps that count, the number excluded for each reason, and whether the step time had settled."""
 
     rule: str
     first_step: int | None
@@ -673,11 +674,11 @@ class Recompute(Value, frozen=True):
     """What a framework computes a second time, in the backward pass, because it was not kept."""
 
     matmuls: frozenset[str] = frozenset()  # of a layer's forward pass, names of ledger.LAYER_MATMULS
-    layers: int | None = None  # in so many of the model's layers; None: in all of them
+    layers: int | None = None  # number of layers that do so; None: all layers
 
 
 class LayerLoop(Value, frozen=True):
-    """What a program that loops over its layers holds beside its state, as XLA's programs for GPUs have it.
+    """Buffers of a program that loops over its layers, in addition to its state, as in XLA's programs for GPUs.
 
     Found buffer by buffer in compiled programs (docs/explanation/compilation.md).
     """
@@ -699,7 +700,7 @@ class NumberBytes(Value, frozen=True):
     matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
     logit_number_bytes: int = 8  # of a logit and its gradient together: both in float32
     reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
-    returned_bytes: int | None = None  # of what comes back to a replica: gradients or new weights; None: as reduced
+    returned_bytes: int | None = None  # of the gradients or new weights that a replica gets back; None: as reduced
 
 
 class Storage(Value, frozen=True):
@@ -707,21 +708,21 @@ class Storage(Value, frozen=True):
 
     saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
     numbers: NumberBytes
-    optimizer_replicas: int  # the groups of devices with equal weights that share out the optimizer's state
-    gathers_layers: bool  # a layer's sharded weights are put together on every device when it computes
+    optimizer_replicas: int  # the groups of devices with equal weights that shard the optimizer's state
+    gathers_layers: bool  # a layer's sharded weights are gathered on every device for its computation
     writes_attention_scores: bool  # plain attention; fused attention never writes them
     usable_fraction: float  # of a device's memory
     one_byte_activations: frozenset[str] = frozenset()  # those of the saved ones that are kept in fp8
-    weights_over_context: bool = False  # the ranks of a context group share weights too, they are no replicas
-    whole_states: bool = False  # a tensor group shares hidden states out, and puts them together to compute
+    weights_over_context: bool = False  # the ranks of a context group shard the weights too, so they are not replicas
+    whole_states: bool = False  # a tensor group shards hidden states and gathers them to compute
     recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
     tensor_exchanges: float | None = None  # of a layer's hidden states in a tensor group; None: no more than needed
-    input_only_layers: int = 0  # layers that keep what goes in alone, and compute the rest again
-    recomputed_together: int = 1  # so many of these in a row keep one input, and all their activations while at it
+    input_only_layers: int = 0  # layers that keep only their input and recompute the rest
+    recomputed_together: int = 1  # consecutive such layers that share one saved input and are recomputed together
     absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
     whole_activations: frozenset[str] = frozenset()  # each device of a tensor group holds all of these
     tables_on_every_stage: bool = False  # embedding and head; the stages then share the tokens of both
-    whole_adapters: bool = False  # each device has all of them, however the weights they stand beside are shared out
+    whole_adapters: bool = False  # each device has all adapters, even if the weights are sharded
     uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
     layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind
 
@@ -735,7 +736,7 @@ def json_text(value: object) -> str:
     """Readable JSON of a value, keys in their declared order."""
     try:
         encoded = msgspec.json.encode(value)
-    except UnicodeEncodeError:  # the name of a host or a file, of bytes that are no UTF-8
+    except UnicodeEncodeError:  # the name of a host or a file may not be UTF-8
         encoded = msgspec.json.encode(_encodable(to_builtins(value)))
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
