@@ -1,6 +1,6 @@
-"""The GPUs of one machine, as NVML shows them: which a run may use, which it gets, and why it gets none. Pure.
+"""The GPUs of one machine as NVML reports them: which ones a run may use, which it gets, or why none. Pure.
 
-launch/machine/machine_gpus.py asks NVML. What a driver must be for an environment is said beside the environments.
+launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """
 
 import re
@@ -14,7 +14,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.resolve import Request, choose_recipe, scales
 from benchmarks.values import Benchmark, Hardware, Plan, Value
 
-HERE = "here"  # --hardware=here: the GPU of this machine, else its CPU
+HERE = "here"  # --hardware=here: the GPU of this machine, or its CPU if there is no GPU
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NO_DRIVER = (
     "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
@@ -47,7 +47,7 @@ class MachineGpus(Value, frozen=True):
     cuda: tuple[int, int] | None = None  # the newest that the driver takes
     why_none: str = ""  # why there are no GPUs; empty: there are
     broken: bool = False  # there is a driver, and it cannot be asked
-    hidden: str = ""  # which GPUs are left out and why; empty: none
+    hidden: str = ""  # which GPUs are excluded and why; empty: none
 
 
 # --- which a program of CUDA sees ---------------------------------------------------------------

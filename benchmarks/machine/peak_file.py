@@ -94,7 +94,7 @@ def measured_peak(data: bytes, name: str) -> MeasuredPeak:
 
 
 def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) -> None:
-    """All CPUs are called cpu; this machine's own peak is asked for where the run is here."""
+    """Refuse a CPU peak from another machine, because every CPU has the name cpu."""
     if found.platform != "cpu" or (found.processor, found.cores) == (processor, cores):
         return
     raise RequestError(
@@ -105,11 +105,11 @@ def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) ->
     )
 
 
-# --- for people ---------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------
 
 
 def table(found: Measured, hardware: Hardware, title: str) -> list[str]:
-    """Return the rates of every matmul, the peaks, and the peaks' shares of what is published of the device."""
+    """Return the rates of every matmul, the peaks, and their shares of the published peaks of the device."""
     peaks, report = found.peaks, found.report
     device = f"{report.device_kind} ({report.platform}), one device"
     if report.platform == "cpu":

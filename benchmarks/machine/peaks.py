@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.model.flops import LAYER_MATRICES
 from benchmarks.values import Model, Positive, Value
 
-LARGEST_SQUARE = 8192  # from here on a larger one is no faster on the GPUs whose rates are published
+LARGEST_SQUARE = 8192  # a larger matmul is not faster on GPUs with published rates
 LARGEST_SQUARE_ON_A_CPU = 4096
 ROWS = 4096  # the tokens of one sequence of the published runs
 ROWS_A_CORE = 64  # of a CPU: some seconds for a pass over the matmuls of a 70B model

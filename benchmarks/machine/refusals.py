@@ -1,5 +1,6 @@
-"""Why this machine's GPUs do not run a benchmark: there are none such, too few, or other programs use them; they have
-too little memory; or their driver is too old, which is known before a download. Pure.
+"""Refuse a benchmark that this machine's GPUs cannot run. Pure.
+
+The GPUs may differ from the request, or be too few, busy or too small. Their driver may be too old.
 """
 
 import re
@@ -50,7 +51,7 @@ def of_gpus(
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
-    """That other programs use its GPUs, where there are enough of them."""
+    """Return the refusal if other programs use the GPUs that the run would get."""
     busy = [gpu for gpu in chosen(benchmark, machine) if gpu.busy]
     if not busy:
         return None
@@ -83,7 +84,7 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
 
 
 def old_driver(spec: EnvironmentSpec, machine: MachineGpus) -> RequestError | None:
-    """Why no environment that can be made would see this machine's GPUs; None where one would."""
+    """Return the refusal if the driver is too old for every environment, otherwise None."""
     # Without a driver there are no GPUs, and that is refused as such.
     oldest = [_numbers(minimum_driver(lock.cuda)) for lock in spec.locks]
     if machine.driver is None or not oldest or _numbers(machine.driver) >= min(oldest):
@@ -101,7 +102,7 @@ def old_driver(spec: EnvironmentSpec, machine: MachineGpus) -> RequestError | No
 
 
 def minimum_driver(cuda: tuple[int, int] | None) -> str:
-    """The oldest driver; empty where none is known."""
+    """Return the oldest driver for a CUDA version; empty if it is not known."""
     return MINIMUM.get(cuda[0], "") if cuda else ""
 
 

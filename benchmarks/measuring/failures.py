@@ -7,13 +7,13 @@ from benchmarks.job_record import AttemptEnd, Ended, figures_from
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
-# Nothing more is known: a folder that is full, gone or renamed takes no word of it either.
+# Nothing more is known: a full, missing or renamed folder cannot record the reason.
 NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
-# How a process looks that was told to stop; and one that was killed: after it was told, or for its memory.
+# Exit codes of processes that got a signal to stop, and of killed ones (after that signal, or out of memory).
 TOLD_TO_STOP = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
 SIGKILL = 9
-# Ends that come from outside: processes that were told to stop explain nothing more.
+# Outcomes with an external cause: for these, processes that got a signal to stop explain nothing.
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
 
 
@@ -53,7 +53,7 @@ def why_failed(
 
 
 def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd]) -> list[str]:
-    """Why a phase before the measured one failed, where it did; `said` is what its programs wrote of their end."""
+    """Return why a phase before the measured one failed; empty if it did not. `said`: its programs' own records."""
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user in phase {name}"]
     ends = {end.rank: end for end in said} or None  # not every program writes any
@@ -70,10 +70,10 @@ def failure_order(one: Ended) -> tuple[bool, bool, float, int]:
 
 
 def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, outcome: str = "") -> Ended | None:
-    """The process that failed first.
+    """Return the process that failed first.
 
-    One that was told to stop is no cause: it is named where nobody else failed, and the outcome of the job does not
-    explain it either.
+    A process that got a signal to stop counts only if no other process failed and the outcome of the job does not
+    explain it.
     """
     failed = [one for one in ended if not _went_well(one, ends)]
     failed.sort(key=failure_order)
@@ -110,7 +110,7 @@ def _last(reached: Mapping[int, str], rank: int) -> str:
 
 
 def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:
-    """`ends` is None for a phase whose programs write no end of their own."""
+    """Return whether a process succeeded. `ends` is None if the programs of the phase do not record their end."""
     if process.exit_code != 0:
         return False
     end = ends.get(process.rank) if ends is not None else None

@@ -28,8 +28,8 @@ SPEED_FIGURES = (
     "hfu",
 )
 FEWEST_FOR_95_PERCENT = 30  # counted steps: with fewer, steps that are much alike leave an interval of 66 to 86%
-MOST_ARTEFACTS = 0.2  # of the steps; beyond that a window of what is left proves nothing
-RECORDED = (PROFILER, "pgle")  # why a step is left out whose time is not training's alone: a profiler's, a compiler's
+MOST_ARTEFACTS = 0.2  # of the steps; with more, the remaining window proves nothing
+RECORDED = (PROFILER, "pgle")  # reasons to exclude a step whose time includes a profiler or a compiler
 
 
 class SecondsPerStep(Value, frozen=True):
@@ -99,7 +99,7 @@ def measure(
 
 
 def usable_seconds(steps: Sequence[Step]) -> list[float]:
-    """The times of the steps that have one; as in window.py, what is no duration is no time."""
+    """Return the step times that are durations, as in window.py."""
     times = [step.seconds for step in steps if step.seconds is not None]
     return [seconds for seconds in times if math.isfinite(seconds) and seconds >= 0]
 
@@ -124,8 +124,8 @@ def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, 
 def _effective(workload: Workload, marked: list[Step], counted: list[Step], nulls: dict[str, str]) -> float | None:
     """Tokens over elapsed: every step from the window's first to its last, excluded ones between them too.
 
-    Those of RECORDED are left out, their tokens and their time: neither counts what somebody else did meanwhile, nor
-    does the excess.
+    Steps in RECORDED are excluded with their tokens and their time, because a profiler or compiler shared that time.
+    The same holds for the excess.
     """
     first, last = marked.index(counted[0]), marked.index(counted[-1])
     inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]
@@ -152,7 +152,7 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
 def _faster_than_the_peak(
     workload: Workload, marked: Sequence[Step], median: float = math.inf
 ) -> tuple[list[str], list[str]]:
-    """Complaints and notes. If many steps or the median beat the peak, the log is of another benchmark."""
+    """Complaints and notes. If many steps or the median beat the peak, the log belongs to another benchmark."""
     fastest = fastest_possible_seconds(workload) or 0.0
 
     def too_fast(steps: Sequence[Step]) -> int:

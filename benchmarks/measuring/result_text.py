@@ -94,7 +94,7 @@ def _target_rows(result: Result) -> Rows:
 
 
 def _attempt_rows(result: Result) -> Rows:
-    """Of several attempts all; of one what the status does not say already (which job, on which nodes)."""
+    """Return a row for several attempts; for one attempt only what the status omits (its job and nodes)."""
     texts = [f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts]
     if len(texts) == 1:
         texts = [f"1, {one.text}" for one in result.attempts if one.text not in ("completed", *result.reasons)]
@@ -131,9 +131,7 @@ def mfu_text(entries: Sequence[Mfu]) -> str:
     table = [[*names, "of a device's TFLOP/s"]]
     for peak in peaks:
         found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
-        tflops = sorted(
-            m.peak_tflops for m in found.values()
-        )  # a mix of precisions is another peak by each convention
+        tflops = sorted(m.peak_tflops for m in found.values())  # the peak of mixed precisions differs by convention
         span = " to ".join(dict.fromkeys(f"{one:.5g}" for one in (tflops[0], tflops[-1])))
         table.append([*(f"{found[name].percent:.2f}%" for name in names), f"{span} {peak[1]} ({peak[0]})"])
     return "\n".join(columns(table, indent=""))

@@ -1,8 +1,8 @@
-"""Whether a run's step time has settled: which steps come before, and whether those after still move. Pure.
+"""Find the steps before the step time settles, and decide whether the steps after that still move. Pure.
 
-Step times move by a trend, or at once, as where a machine gets too hot. A trend is taken to go on until
-LONGEST_DRIFT_SECONDS after stepping began. A run is settled if its steps rule out that this puts the median off by
-MATTERS_PERCENT, still moving if they show movement, and otherwise too short, or too noisy, to tell. The rule was
+Step times move by a trend, or in a jump, such as when a machine overheats. A trend is assumed to continue until
+LONGEST_DRIFT_SECONDS after stepping began. A run is settled if its steps rule out that this shifts the median by
+MATTERS_PERCENT, still moving if they show movement, and otherwise too short or too noisy to decide. The rule was
 chosen by simulation: tests/benchmarks/measuring/test_settling.py.
 """
 
@@ -39,7 +39,7 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Movement(NamedTuple):
-    """How far the step time moves in so many seconds, above 0: it gets slower; and the standard error of that."""
+    """The change of the step time over `seconds`, above 0 if it gets slower, and its standard error."""
 
     percent: float
     error: float
@@ -98,7 +98,7 @@ def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: 
 
 
 def before_settling(seconds: Sequence[float]) -> Judgement:
-    """Of a run that ended before it can have settled."""
+    """Return the judgement for a run that ended before it could settle."""
     from statistics import median
 
     typical = median(seconds) if seconds else 0.0
@@ -124,7 +124,7 @@ def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judg
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
     end, middle = steps[-1].ended, (counted[0].ended + counted[-1].ended) / 2
-    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # to where a drift ends
+    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # to the end of a drift
     slope, slope_error = _line(at, percent)
     trend = Movement(slope * left, slope_error * left, left)
     # From the blocks before each one to those from it on.

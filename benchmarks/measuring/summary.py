@@ -63,7 +63,7 @@ class Pgle(Value, frozen=True):
 
 
 class Result(Value, frozen=True):
-    """result.json. A figure that can't be known is null, and `null_because` says why."""
+    """result.json. A metric that cannot be known is null, and `null_because` gives the reason."""
 
     schema_version: int
     run_id: str
@@ -89,10 +89,10 @@ class Result(Value, frozen=True):
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: it was off
-    not_comparable: list[str] = []  # why no gate and no comparison may take the figures; empty: they may
-    hfu: list[Mfu] | None = None  # MFU with what is computed twice
+    not_comparable: list[str] = []  # why the metrics must not be compared; empty: they can be
+    hfu: list[Mfu] | None = None  # MFU that includes recomputed FLOPs
     slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
-    mlperf: MlperfOutcome | None = None  # what a submission's own log says; None: it was none, or wrote none
+    mlperf: MlperfOutcome | None = None  # from the log of an MLPerf submission; None: not a submission, or no log
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _with_machines(
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
 
 
-# --- what was done to the run beside training -----------------------------------------------------
+# --- what else affected the run --------------------------------------------------------------------
 
 
 def not_comparable(benchmark: Benchmark) -> list[str]:
@@ -239,7 +239,7 @@ def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> P
 
 
 def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> list[str]:
-    """Asked for and not proven is no result. On a CPU jax goes through the same motions, without any gain."""
+    """Return why a requested PGLE does not count. On a CPU, jax performs the same steps without any gain."""
     if pgle is None or pgle.seen.applied or failed:
         return []
     if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
@@ -336,7 +336,7 @@ def loss_of(steps: Sequence[Step]) -> Loss:
 
 
 def reported_of(marked: Sequence[Step]) -> dict[str, Scalar | None]:
-    """What the framework itself printed for the counted steps: kept beside ours, never used."""
+    """Return the metrics that the framework printed for the counted steps. They are kept but never used."""
     counted = [step for step in marked if step.excluded_because is None]
     columns = {
         "seconds_per_step_median": [step.framework_seconds for step in counted],

@@ -1,7 +1,7 @@
 """FLOPs over time over a peak: MFU by every convention against every peak that applies, and HFU. Pure.
 
-Four tables of peaks: the datasheet's, the one that published tables of MFU divide by if it is another, what somebody
-published as achievable, what was measured on this very device. The convention of an entry says which: "recipe",
+Four tables of peaks: the datasheet's, the peak that published MFU tables use if it differs, a published achievable
+peak, and the peak measured on this device. The convention of an entry names its table: "recipe",
 "recipe, published", "recipe, achievable", "recipe, measured".
 """
 
@@ -28,7 +28,7 @@ class Mfu(Value, frozen=True):
 
     @property
     def counted_by(self) -> str:
-        """The convention alone, without the table that the peak is of."""
+        """Return the convention without the table of its peak."""
         return self.convention.partition(", ")[0]
 
     @property
@@ -37,7 +37,7 @@ class Mfu(Value, frozen=True):
 
 
 class Workload(Value, frozen=True):
-    """What a summary needs to know of the work; a foreign log has no more than the fields without a default."""
+    """The work of a run, as far as a summary needs it. A foreign log only has the fields without a default."""
 
     model: Model
     hardware: Hardware
@@ -113,7 +113,7 @@ def _source(table: str, peak: Peak) -> str:
 
 
 def _beside_fp8(workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str) -> Iterator[_Against]:
-    """For fp8 the bf16 peak too, which much of what is published is against, and the mix of both."""
+    """For fp8, return also the bf16 peak, which many published tables use, and the mix of both."""
     bf16 = peaks.get("bf16")
     if workload.dtype != "fp8" or bf16 is None:
         return
@@ -151,7 +151,7 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
 
 
 def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
-    """The model's FLOPs and those of what is computed twice, against the peaks of the run's own precision."""
+    """Return the utilisation by the model's FLOPs plus recomputed ones, at the peaks of the run's precision."""
     if workload.recompute is None or workload.model.uncounted:
         nulls["hfu"] = workload.model.uncounted or RECOMPUTE_UNKNOWN
         return None
@@ -185,7 +185,7 @@ def _rate(workload: Workload, flops_per_step: float, step_seconds: float) -> flo
 def fastest_possible_seconds(workload: Workload) -> float | None:
     """A step cannot be faster than its FLOPs (counted the lowest way) at the full peak of all devices.
 
-    Of the datasheet alone: a peak that was measured may have been measured too low.
+    Only the datasheet's peak counts here: a measured peak may be too low.
     """
     peak = workload.hardware.peaks.get(workload.dtype)
     if peak is None or workload.model.uncounted:

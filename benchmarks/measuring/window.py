@@ -1,8 +1,8 @@
-"""Which steps of a run count, and for each left out, why. Pure functions over Steps.
+"""Choose the steps of a run that count, and give the reason for each excluded step. Pure functions over Steps.
 
 `steady` is the uniform rule, the same for every backend; `last` and `A-B` are the rules of published
-recipes, kept so that their tables can be reproduced. What the counted steps amount to is in
-statistics.py; whether a window is good enough for a valid result is the caller's decision.
+recipes, kept so that their tables can be reproduced. statistics.py computes the metrics of the counted
+steps. The caller decides whether a window is good enough for a valid result.
 """
 
 import math
@@ -28,17 +28,17 @@ CARRIER_ABOVE_MEDIAN = 1.05  # within a run, steps vary by 0.04-3%
 DISPATCH_BELOW_MEDIAN = 0.1  # the time to dispatch a step, and no work at all
 DISPATCH_TOLERATED = 0.2
 
-Marks = list[str | None]  # one a step: why it is left out, None where it counts
+Marks = list[str | None]  # one per step: why it is excluded, or None if it counts
 
 
 def choose_window(
     steps: Sequence[Step], rule: str, fastest_possible_seconds: float | None = None
 ) -> tuple[Window, list[Step]]:
-    """The window of one attempt as one rank reported it, and every step with the reason it is left out.
+    """Return the window of one attempt of one rank, and all steps with the reason for each excluded one.
 
-    Steps are taken in the order given; those that come with a reason keep it. So give it what was
-    reported: choosing again from the marked steps would let the run settle a second time.
-    `fastest_possible_seconds` is what a step takes at the hardware's peak, None where that is unknown.
+    Steps that already have a reason keep it. Pass the steps as they were reported: choosing again from
+    marked steps would let the run settle a second time. `fastest_possible_seconds` is the time of a step
+    at the hardware's peak, or None if that is unknown.
     """
     check_rule(rule)
     if len({(step.attempt, step.rank) for step in steps}) > 1:
@@ -63,7 +63,7 @@ def choose_window(
 def _judge(
     times: Mapping[int, float], ends: Sequence[float], steady: Marks, marks: Marks, start: int | None
 ) -> Judgement:
-    """Whether the run moved after settling. A recipe's window may be short, or lie before it."""
+    """Whether the run moved after settling. A recipe's window may be short or before that point."""
     if start is None:
         return settling.before_settling([times[index] for index, mark in enumerate(steady) if mark is None])
     if None not in marks[start:] or marks.index(None) < start:
@@ -138,8 +138,8 @@ def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_second
     """Positions of steps too fast to be true, and of the neighbours that carry the seconds they lost.
 
     A framework that dispatches asynchronously can print a step as 0.002 s and its work in a
-    neighbour's time. Where a fifth of all steps are such, no other step's time is its own either
-    (0.002, 24, 0.002, 24 is a run of 12 s a step), and none can count.
+    neighbour's time. If a fifth of all steps are like that, the other times are not reliable either
+    (0.002, 24, 0.002, 24 is a run of 12 s per step), and no step counts.
     """
     candidates = [index for index, mark in enumerate(marks) if mark is None]
     if not candidates:
@@ -164,7 +164,7 @@ def _settled_from(times: Mapping[int, float], ends: Sequence[float], marks: Mark
 
 
 def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]:
-    """When each step ended: as reported, else its seconds after the end of the step before."""
+    """Return when each step ended: as reported, otherwise its seconds after the end of the previous step."""
     ends: list[float] = []
     ended = 0.0
     for index, step in enumerate(steps):
@@ -177,7 +177,7 @@ def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]
 
 
 def _mark_recipe(steps: Sequence[Step], times: Mapping[int, float], rule: str) -> Marks:
-    """Marks of a recipe's rule as published: within it, only steps without a time are left out."""
+    """Marks of a recipe's rule as published: within it, only steps without a time are excluded."""
     inside = _inside_recipe(steps, times, rule)
     marks: Marks = []
     for index, step in enumerate(steps):

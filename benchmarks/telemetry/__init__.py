@@ -1,1 +1,1 @@
-"""What the machines did beside a run: the sampler that runs on each node, and what is made of its samples."""
+"""The state of the machines during a run: records of the sampler on each node, and their summary."""

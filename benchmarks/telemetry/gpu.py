@@ -227,7 +227,7 @@ def _growth(samples: Sequence[tuple[float, GpuSample]], counter: str) -> int | N
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where one is unknown."""
+    """Return the sum; None if a count is unknown."""
     known = _known(counts)
     return sum(known) if len(known) == len(counts) else None
 

@@ -1,7 +1,7 @@
 """What the machine did while it trained: energy, clocks, throttling, memory, load. Pure.
 
-attempt-N/telemetry/node-NAME.jsonl is written beside the training by node_sampler.py and read by samples.py. The
-GPUs' figures are in gpu.py.
+attempt-N/telemetry/node-NAME.jsonl is written by node_sampler.py during training and read by samples.py. gpu.py
+computes the metrics of the GPUs.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -39,9 +39,9 @@ def of_run(
     window: Window,
     unclaimed: str | None = None,
 ) -> tuple[Telemetry | None, str]:
-    """The telemetry of a run's last attempt, or why there is none. `marked` are rank 0's steps.
+    """The telemetry of a run's last attempt, or why it is missing. `marked` are rank 0's steps.
 
-    `unclaimed` says why no speed is claimed of the run; joules a token are not claimed then either.
+    `unclaimed`: why the run has no valid speed; joules per token are then null too.
     """
     span = window_unix(record.started, marked, window)
     within = [step for step in marked if span and (window.first_step or 0) <= step.step <= (window.last_step or 0)]
@@ -79,9 +79,9 @@ def summarise(
     gpus_expected: int | None = None,
     unclaimed: str | None = None,
 ) -> Telemetry:
-    """The figures of the samples within a window; of all samples where there is no window.
+    """Return the metrics of the samples within the window, or of all samples if there is no window.
 
-    `gpus_expected` of 0 says that the run uses no GPU: those of the nodes are not its own.
+    If `gpus_expected` is 0, the run does not use the GPUs of its nodes.
     """
     gpus, usage = GpuFigures(span), RunningMean()
     counts: list[int] = []
@@ -131,7 +131,7 @@ def summarise(
 
 
 def _too_short(span: tuple[float, float] | None, samples: int, interval: float | None) -> str:
-    """Why means and shares would say nothing; empty where they do."""
+    """Return why there are too few samples for means and shares; empty if there are enough."""
     if samples >= FEWEST_SAMPLES:
         return ""
     where = f"the window of {span[1] - span[0]:.3g} s" if span else "the attempt"
@@ -164,7 +164,7 @@ class RankTime(Value, frozen=True):
     """One rank's median over the counted steps."""
 
     rank: int
-    host: str | None  # None: it did not say where it runs
+    host: str | None  # None: it did not report its host
     seconds_per_step: float
 
 
