@@ -1,1 +1,1 @@
-"""What a person asks for -> one frozen Benchmark, or a refusal."""
+"""Resolve a request to one frozen Benchmark, or refuse it."""

@@ -11,7 +11,7 @@ FILLED = "nothing: Stepmark fills it for every run"
 
 
 def program(path: str, *words: str) -> list[str]:
-    """A program of ours inside the framework's environment; -P keeps its own folder off the import path."""
+    """Return the command of a Stepmark program in the framework's environment; -P keeps its folder off sys.path."""
     return ["{python}", "-P", "{repository}/" + path, *words]
 
 
@@ -44,7 +44,7 @@ def slowdown_option(benchmark: Benchmark) -> list[str]:
 
 
 def model_without_settings(benchmark: Benchmark, setting: str = "") -> Iterator[RequestError]:
-    """A model that says nothing to the backend, or not this setting."""
+    """Refuse a model without settings for the backend, or without this setting."""
     model, backend = benchmark.model, benchmark.backend
     if backend not in model.backend_settings or (setting and setting not in model.backend_settings[backend]):
         where = f"configs/models/{model.name}.yml: backend_settings.{backend}"

@@ -10,7 +10,7 @@ from benchmarks.values import Benchmark, Hardware, ImageNames, Site
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
 FILES = (".sqsh", ".sif")  # how the name of an image's file ends: enroot's, apptainer's
 _FILE = re.compile(r"/[A-Za-z0-9._:/@+=, -]*\.(sqsh|sif)")
-# Whose images' files are named without them; another registry's copy may be another image, and has a file of its own.
+# Registries that are omitted from file names. A copy in another registry may differ, so it gets its own file.
 UNNAMED = ("nvcr.io", "ghcr.io", "docker.io")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # what a kernel calls an architecture -> what a registry does
 
@@ -19,7 +19,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # what a kernel calls an arc
 
 
 def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware: Hardware) -> str:
-    """The image that was typed, else the site's, else Stepmark's `own`; empty without containers or a known image."""
+    """Return the typed image, the site's, or Stepmark's `own`; empty without containers or a known image."""
     refuse_without_containers(typed, site)
     if site.runtime != "container":
         return ""
@@ -27,12 +27,12 @@ def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware
         return checked(typed, "--image")
     if engine not in site.images:
         return _for(own, hardware)
-    of_site = _for(site.images[engine], hardware)  # empty: Stepmark's does not stand in for it unseen
+    of_site = _for(site.images[engine], hardware)  # empty: Stepmark's own image must not replace it silently
     return checked(of_site, f"the file of site {site.name}: images: {engine}") if of_site else ""
 
 
 def _for(names: ImageNames, hardware: Hardware) -> str:
-    """Empty where there is one for each architecture and that of the nodes is not known: nothing is guessed."""
+    """Return the image; empty if it depends on the architecture and that of the nodes is not known."""
     if isinstance(names, str):
         return names
     return names.get(hardware.cpu_architecture, "") if hardware.cpu_architecture else ""
@@ -71,7 +71,7 @@ def is_file(image: str) -> bool:
 
 
 def file_of(image: str, site: Site) -> Path:
-    """Where an image lies at a site."""
+    """Return the path of an image at a site."""
     if site.container is None or site.container.images is None:
         raise RequestError(
             f"site '{site.name}' does not say where its container images are",

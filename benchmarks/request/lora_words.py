@@ -41,7 +41,7 @@ def sorted_out(settings: Mapping[str, str], task: str) -> tuple[dict[str, str], 
 
 
 def changed(lora: Lora, words: Mapping[str, str]) -> Lora:
-    """The recipe's adapters with what the words say instead."""
+    """Return the recipe's adapters with the settings in `words` replaced."""
     read: dict[str, tuple[str, Callable[[str], object]]] = {
         RANK: ("rank", _rank),
         ALPHA: ("alpha", _alpha),
@@ -81,18 +81,18 @@ def _targets(text: str) -> list[str]:
 
 
 def ordered(targets: Iterable[str]) -> list[str]:
-    """In one order, whatever backend names them: equal adapters are equal values."""
+    """Return the targets in one fixed order, so that equal adapters are equal values in every backend."""
     named = set(targets)
     return [target for target in MATRICES.values() if target in named]
 
 
 def beside(lora: Lora) -> str:
-    """The matrices that adapters stand beside, in the words that --set takes."""
+    """Return the adapted matrices in the words that --set accepts."""
     names = {matrix: word for word, matrix in MATRICES.items()}
     return ",".join(names[target] for target in lora.targets)
 
 
 def text(lora: Lora) -> str:
-    """Adapters for people: rank 8, alpha 16, beside q,k,v,o."""
+    """Return the adapters in one line."""
     size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")
     return f"{size}, beside {beside(lora)}"

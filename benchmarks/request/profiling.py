@@ -1,4 +1,4 @@
-"""What --profile records where nothing else is said, and how a phase's program is started under a profiler. Pure."""
+"""The defaults of --profile, and the commands that start a phase under a profiler. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from benchmarks.errors import RequestError
 from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Value
 
-WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls is of the whole run
+WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls covers the whole run
 
 
 class ProfileDefaults(Value, frozen=True):
@@ -40,9 +40,9 @@ def profile_defaults(configs: Configs, task: str) -> ProfileDefaults:
 def choose_profiling(
     kind: str, typed: Mapping[str, Any], defaults: ProfileDefaults, gpus: int, steps: int
 ) -> Profiling | None:
-    """What is recorded of a run of so many devices and steps; None where no profiler runs.
+    """Return the ranks and steps to record; None if no profiler runs.
 
-    `typed`: ranks, start_step, stop_step, gpu_metrics and cpu as a person typed them; None: left to the defaults.
+    `typed`: ranks, start_step, stop_step, gpu_metrics and cpu from the flags; None means the default.
     """
     _refuse_without_effect(kind, typed)
     if kind not in WITH_STEPS:
@@ -94,7 +94,7 @@ LEFT_BY = {"nsys": "*.nsys-rep", "xplane": "*.xplane.pb", "nccl": "nccl-*.log"}
 
 
 def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list[str]:
-    """Why a run that was to be profiled is none: a profiler that never began says nothing, and the run goes on."""
+    """Return why a run with --profile has no profile. A profiler can fail silently while the run continues."""
     kind, profiling = benchmark.instruments.profile, benchmark.instruments.profiling
     pattern = LEFT_BY.get(kind)
     if pattern is None:
@@ -117,11 +117,11 @@ def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu:
     """A phase's command with the ranks that are recorded under nsys; all others run it as it is.
 
     `output` is where the report goes, without its ending: best `{phase_dir}/` and a report_name. nsys records from
-    the program's cudaProfilerStart to its cudaProfilerStop; where there is no CUDA, the whole run.
+    the program's cudaProfilerStart to its cudaProfilerStop; without CUDA, it records the whole run.
     """
     return [
         "{python}",
-        "-I",  # the files beside it are no modules of its standard library
+        "-I",  # files in its folder must not shadow the standard library
         "{repository}/benchmarks/inside/under_nsys.py",
         f"--ranks={spans_text(profiling.ranks)}",
         f"--output={output}",
@@ -157,7 +157,7 @@ def nccl_trace_environment() -> dict[str, str]:
     """NCCL writes down every call, with its kind, size and communicator, a file a process.
 
     COLL is one line a call, of Send and Recv too; INIT says which rank of which communicator a process is. NVIDIA's
-    recipes have P2P and NET in place of INIT: the transports, which are no calls. NCCL fills in %h and %p.
+    recipes have P2P and NET in place of INIT, which log transports instead of calls. NCCL fills in %h and %p.
     """
     return {
         "NCCL_DEBUG": "INFO",

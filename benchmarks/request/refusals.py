@@ -1,4 +1,4 @@
-"""What is refused of a resolved benchmark, before anything starts: parts not to be had, short runs, layouts."""
+"""Refusals of a resolved benchmark before anything starts: unavailable parts, short runs, layouts."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
 
 
 def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
-    """What a virtual environment lacks on GPUs."""
+    """Refuse settings that need Transformer Engine, which virtual environments lack on GPUs."""
     site = benchmark.site
     if site.runtime != "venv" or benchmark.hardware.platform != "cuda":
         return

@@ -69,7 +69,7 @@ class RuntimeOptions(Value, frozen=True):
 
 
 class Request(Value, frozen=True):
-    """What a person typed; None where they left it to the recipe."""
+    """The flags that the user typed. None means the recipe's value."""
 
     backend: str
     model: str
@@ -87,7 +87,7 @@ class Request(Value, frozen=True):
     profiler: ProfilerOptions = ProfilerOptions()
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
-    recipe: str | None = None  # by its name, where it is not the first that fits
+    recipe: str | None = None  # by its name, if it is not the first that fits
     measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
     inject_slowdown: float = 0.0
     runs_in: RuntimeOptions = RuntimeOptions()
@@ -101,7 +101,7 @@ NUMBERS = ("gpus", "nodes")
 
 
 def requests_of(lists: Mapping[str, str | None], rest: Mapping[str, Any]) -> list[Request]:
-    """Return a request for every combination of what the flags of LISTED name, in the order typed.
+    """Return a request for every combination of the values of the flags in LISTED, in the order typed.
 
     `rest` is the same for all.
     """
@@ -156,7 +156,7 @@ def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
 
 
 class NoLayoutError(RequestError):
-    """The recipe fits, but has no layout for so many devices."""
+    """The recipe fits, but has no layout for this number of devices."""
 
     def __init__(self, recipe: Recipe, gpus: int, hardware: Hardware) -> None:
         self.gpus = gpus
@@ -388,9 +388,9 @@ def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
 
 
 def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None, backend: Backend) -> Recipe:
-    """A recipe that names the model wins over one for any model; then it must be for the hardware, and the dtype.
+    """Return the recipe for the request. A recipe that names the model wins over one for any model.
 
-    Of several, one with a layout for that number of GPUs wins, then the one whose largest scale is smallest.
+    If several do, one with a layout for that number of GPUs wins, then the one whose largest scale is smallest.
     """
     site = configs.site(request.site)
     recipes = _named(request, configs)
@@ -444,7 +444,7 @@ def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None) -> tup
 
 
 def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
-    """As typed; else the first that has a recipe of the task that names the model, or one of the task."""
+    """Return the typed engine, or the first with a recipe for the task and the model, or for the task."""
     if request.engine is None:
         own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
         naming = {r.engine for r in own if request.model in r.models}
@@ -488,8 +488,10 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
 
 
 def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None = None) -> str:
-    """The device whose recipes it takes: its own, or an A100's where no peak of it is known, or where the site has no
-    Slurm and no recipe names it. The recipes of `backend` are looked at first: the others need not be read then.
+    """Return the device whose recipes are used: its own name or a100.
+
+    A GPU uses the recipes of an A100 if its peak is unknown, or if the site has no Slurm and no recipe names the GPU.
+    The recipes of `backend` are read first, because the others may then not be needed.
     """
     if hardware.platform != "cuda":
         return hardware.name
@@ -500,7 +502,7 @@ def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None =
 
 
 def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
-    """A recipe for one machine has fewer where a machine has fewer devices. What it does not name may take all."""
+    """Return the layouts for a device. A recipe has fewer of them for a machine with fewer GPUs."""
     if hardware is None or hardware.name not in recipe.hardware:
         return recipe.layouts
     return [row for row in recipe.layouts if row.hardware is None or hardware.name in row.hardware]
@@ -531,7 +533,7 @@ def _refuse_foreign_hardware(site: Site, hardware: Hardware) -> None:
 
 
 def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
-    """As typed; else whole nodes where their number was; else the recipe's."""
+    """Return --gpus, or the devices of --nodes, or the recipe's default."""
     if request.gpus is not None:
         return request.gpus
     if request.nodes is not None:

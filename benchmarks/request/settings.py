@@ -30,7 +30,7 @@ VALUE_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "flo
 def sort_settings(
     settings: Mapping[str, str], backend: Backend
 ) -> tuple[dict[str, int], dict[str, str], dict[str, str], dict[str, Scalar]]:
-    """--set's keys by where they go: Stepmark's own, env.NAME, xla_FLAG, and the framework's settings."""
+    """Sort the keys of --set: Stepmark's own, env.NAME, xla_FLAG, and the framework's settings."""
     own: dict[str, int] = {}
     environment: dict[str, str] = {}
     xla: dict[str, str] = {}
@@ -142,5 +142,5 @@ def check_knobs(knobs: Mapping[str, Scalar], backend: Backend, where: str) -> No
                 why=f"{backend.title} has no setting of that name",
             )
         allowed = VALUE_TYPES.get(types[name])
-        if allowed is not None and type(value) not in allowed:  # a bool is no int here
+        if allowed is not None and type(value) not in allowed:  # a bool does not count as an int here
             raise RequestError(f"{name}: {value!r} is not of type {types[name]}", where=where)

@@ -11,7 +11,7 @@ from benchmarks.errors import RequestError, UnknownName
 STEADY = "steady"
 LAST = "last"
 
-# Of `steady`: step times have settled once the medians of two successive bins agree, or after the limit.
+# For `steady`: step times have settled once the medians of two successive bins agree, or after the limit.
 BIN_SECONDS = 15.0
 AGREEMENT = 0.0025
 LIMIT_SECONDS = 75.0
@@ -40,7 +40,7 @@ def check_rule(rule: str) -> None:
 
 
 def describe_rule(rule: str) -> str:
-    """A window rule in words, for people."""
+    """Return a window rule in words."""
     check_rule(rule)
     if rule == STEADY:
         return (

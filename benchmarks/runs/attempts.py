@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 OUT_OF_MEMORY = ("host_memory", "gpu_memory", "xla_memory")
 FULL_DISK = ("disk_full",)
 LOST_NODE = ("node_failure",)
-# Of the logs of a failed attempt: the ends of so many, and of each so much.
+# Number of logs of a failed attempt that are read, and how much of the end of each.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
 
 
 def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[AttemptEnd]:
-    """How each attempt of a queue's job ended; of a job that never started, one that says why."""
+    """Return how each attempt of a queue's job ended. A job that never started has one attempt with the reason."""
     numbers = folder.attempts()
     if not numbers:
         disk = _name(_first_log(folder.job_output(), FULL_DISK))
@@ -68,7 +68,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
     memory = _first_log(logs, OUT_OF_MEMORY)
-    # The nodes whose failure the job's output tells of.
+    # The nodes that failed according to the job's output.
     lost = [match["node"] for path in output for _, match in _symptoms().matches(_tail(path), LOST_NODE)]
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _behind(folder, record) if folder.measured_phase().name in hung else None
@@ -86,7 +86,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
-    """What the phases that are the job's own found wrong; None where they found nothing, or there were none."""
+    """Return what the job's own phases found wrong; None if they found nothing or did not run."""
     for phase in first_check.BEFORE_THE_RUN:
         codes = [one.exit_code for one in events if (one.event, one.phase) == ("phase_end", phase)]
         if codes and codes[-1]:
@@ -113,7 +113,7 @@ def _behind(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
 
 
 def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
-    """Of the ranks that failed, the first before the others."""
+    """Return the logs of the failed ranks, the first to fail first."""
     found = []
     for phase in folder.plan().phases:
         failed = [one for one in folder.ended(phase.name, attempt) if one.exit_code != 0]
@@ -123,7 +123,7 @@ def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
 
 
 def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
-    """What the attempt's job itself has printed, not another job of the same run."""
+    """Return the output of the attempt's job, without that of other jobs of the run."""
     every = folder.job_output()
     return [path for path in every if path.name == f"slurm-{job}.out"] or every
 
@@ -155,7 +155,7 @@ def _name(log: Path | None) -> str | None:
 
 
 def _rank(log: Path | None) -> int | None:
-    """None: the log is no rank's, but the job's own."""
+    """Return the rank of a log; None for the job's own log."""
     number = log.stem.removeprefix("rank-") if log is not None else ""
     return int(number) if number.isascii() and number.isdecimal() else None
 

@@ -1,7 +1,7 @@
-"""Which files the doctor reads, and how: as streams, a run's folder by what Stepmark knows of it.
+"""Select and stream the files that the doctor reads.
 
-Of a run's folder the last attempt counts: what its job printed, the log of every rank of every phase, how each
-process ended. The diagnosis itself is made in benchmarks/doctor.
+For a run folder these are the files of the last attempt: the output of its job, the logs of all ranks and phases, and
+the records of how each process ended. benchmarks/doctor makes the diagnosis.
 """
 
 import glob
@@ -32,7 +32,7 @@ CUT_OFF = "cut off"  # as launch/status.py calls it
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
-    """Of all files at these places together: they are taken for the logs of one run."""
+    """Return the diagnosis of all files at these places, which are treated as the logs of one run."""
     symptoms = read_symptoms(Configs().root)
     paths = [path for place in places for path in _expanded(place)]
     runs = [path for path in paths if _is_run(path)]
@@ -59,7 +59,7 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
 
 
 def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Diagnosis:
-    """Of a run of Stepmark's, by what it has written down of its own end."""
+    """Return the diagnosis of a Stepmark run, including its own records of its end."""
     known = symptoms or read_symptoms(Configs().root)
     logs = [_read(path, known, str(path.relative_to(folder.path))) for path in _run_files(folder)]
     return diagnose(logs, known, _known_of(folder))
@@ -77,7 +77,7 @@ def _expanded(place: str) -> Iterator[Path]:
     if path.exists():
         yield path
         return
-    found = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 - a pattern of a person, which may be absolute
+    found = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 - the user's pattern may be absolute
     if not found:
         raise RequestError(
             f"there is no '{printable(place)}'",
@@ -93,7 +93,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _run_files(folder: RunFolder) -> list[Path]:
-    """Of the last attempt; the records of the ends first, in which the times stand."""
+    """Return the files of the last attempt. The records with the end times come first."""
     last = max(folder.attempts(), default=0)
     place = folder.attempt_dir(last)
     named = [place / "job.jsonl", place / "scheduler.json", *folder.job_output()]
@@ -102,7 +102,7 @@ def _run_files(folder: RunFolder) -> list[Path]:
 
 
 def _known_of(folder: RunFolder) -> Known:
-    """What is certain of a run. One whose files can't be read is none that went well."""
+    """Return what the run's records prove. A run with unreadable files is not a success."""
     try:
         last = max(folder.attempts(), default=0)
         events = folder.job_events(last) if last else []

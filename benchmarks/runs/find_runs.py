@@ -38,12 +38,12 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
 
 
 def place_of(name: str, output_dir: Path) -> Path:
-    """A file or folder; else the run that has this in its name, where one alone has it."""
+    """Return the path of a file or folder, or of the only run whose name contains `name`."""
     path = Path(name)
     try:
         if path.exists() or not output_dir.is_dir():
             return path
-    except OSError:  # whoever reads it says why it cannot be read
+    except OSError:  # the reader reports why it cannot be read
         return path
     found = _run_called(name, find_runs(output_dir))
     return found.path if found else path

@@ -1,8 +1,8 @@
-"""One run as a row: what history, comparisons, the gate, dashboards and pages know of each of many runs.
+"""One run as a row, for history, comparisons, nightly suites, dashboards and pages.
 
-Read from three small files of a run's folder, and of those only what SOURCES names: a file that an older version of
-Stepmark wrote, and that lacks what came later, is read as well. What cannot be read is refused by name; whether the
-figures follow from the raw files is for launch/verify.py to say.
+The row is read from three small files of the run folder. Only the fields in SOURCES are read, so files of older
+versions of Stepmark can be read too. An unreadable file is refused by name. launch/verify.py checks whether the
+metrics follow from the raw files.
 """
 
 import functools
@@ -17,7 +17,7 @@ from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling, Value
 
-READING = 8  # what a row means: higher, and every index is made anew
+READING = 8  # version of the row; a higher one recreates every index
 RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
 
 
@@ -67,7 +67,7 @@ class RunWindow(Value, frozen=True):
 
 
 class RunOrigin(Value, frozen=True):
-    """Where a run comes from. `identity` holds what the nights of a baseline share, by kind: a digest or a name."""
+    """The origin of a run. `identity` holds, by kind, the digest or name that all nights of a baseline share."""
 
     identity: dict[str, str]
     identity_text: dict[str, str] = {}  # the same in words, to compare with another run's
@@ -146,8 +146,8 @@ def changed(run: FinishedRun, **fields: Any) -> FinishedRun:
     return finished_run({name: field_of(run, name) for name in FIELDS} | fields)
 
 
-# Where the fields stand that are taken as they are: the keys to follow in each file; of a list, a number chooses. One
-# that is missing or null has the field's default.
+# The place of each field that is copied unchanged: the keys to follow in a file; a number is an index of a list. A
+# missing or null value gives the field's default.
 SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
     BENCHMARK: {
         **{name: (name,) for name in ("backend", "engine", "task", "dtype", "gpus", "nodes", "steps", "window")},
@@ -216,7 +216,7 @@ def _taken(file: str, document: Any) -> dict[str, Any]:
 
 
 def _at(document: Any, *keys: str | int) -> Any:
-    """What stands there, or None."""
+    """Return the value at these keys, or None."""
     for key in keys:
         if document is None:
             return None
@@ -246,7 +246,7 @@ def _of_provenance(found: Document, benchmark: Document, row: Document) -> Docum
         ("host", host),
         ("hardware", row["hardware"]),
         ("device", first.get("device_kind")),
-        # On a cluster the launcher's own processor says nothing of the nodes.
+        # On a cluster, the launcher's processor may differ from that of the nodes.
         ("processor", _at(found, "machine", "cpu") if local else None),
         ("nodes", row["nodes"]),
     ]
@@ -278,12 +278,12 @@ def _is_local(benchmark: Document) -> bool:
 
 
 def first_node(nodes: str) -> str:
-    """Of Slurm's list: node[03-07,9],login1 -> node03."""
+    """Return the first node of a Slurm list: node[03-07,9],login1 -> node03."""
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
 
 
 def started_of(run_id: str) -> str:
-    """The time that a run's name begins with; empty where it begins otherwise."""
+    """Return the time at the beginning of a run's name; empty if there is no time."""
     found = _BEGINNING.match(run_id)
     return "{}-{}-{}T{}:{}:{}Z".format(*found.groups()) if found else ""
 

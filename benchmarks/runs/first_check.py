@@ -1,8 +1,7 @@
-"""The first phase of a cluster's job, `check`, and the one reason that it fails with; that of `unpack` too, which
-follows where the job has a container. Pure.
+"""The first phase of a cluster's job, `check`, and its failure reason; also that of `unpack` for containers. Pure.
 
-A check says itself what is wrong, in its last line. Where it could not even start (no Python in the image, an image
-of another architecture), the symptoms of the doctor say what the shell, Slurm or pyxis printed.
+The last line of a check is its reason. If the check could not start (no Python in the image, an image of another
+architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.
 """
 
 import re
@@ -59,8 +58,9 @@ WHAT = {CHECK: "the check", UNPACK: "unpacking the container"}
 
 
 def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptoms") -> str:
-    """Why one of these phases failed: what, why, and what to do next, in one line. `log` is the phase's own;
-    `output` is the job's, where Slurm and pyxis say why a task could not be started.
+    """Return why one of these phases failed: what, why and what to do next, in one line.
+
+    `log` is the log of the phase. `output` is that of the job, where Slurm and pyxis report tasks that did not start.
     """
     own = _lines(log)
     said = [line.removeprefix(SAID) for line in own if line.startswith(SAID)]
@@ -90,7 +90,7 @@ def _known(printed: str, symptoms: "Symptoms") -> str | None:
 
 
 def _last_words(lines: Sequence[str]) -> str:
-    """The last line that names an exception; else the last one."""
+    """Return the last line that names an exception, or otherwise the last line."""
     last = lines[-1] if lines else ""
     return next((line for line in reversed(lines) if _EXCEPTION.match(line)), last)[:LONGEST]
 

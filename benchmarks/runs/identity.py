@@ -1,8 +1,8 @@
-"""What two runs must share so that their times may stand in one series: benchmark, environment, machine. Pure.
+"""What runs must share to be in one series: benchmark, environment and machine. Pure.
 
-A digest says whether it is the same; a text says what it is. A benchmark is its resolved request less what changes no
-work: sources and dates, peaks, the recipe's name, what --set was typed as, the site, and a slowdown on purpose. What
-is empty or off counts as not there, so that a version that adds a setting changes no digest.
+Each has a digest to compare and a text to show. The digest of a benchmark ignores what does not change the work:
+sources and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It ignores
+empty and disabled settings too, so that a new setting in a later version does not change the digest.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, 
         text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
         what: object = ["lock", sha]
     elif environment.get("image"):
-        # What tells an image's file from another, wherever it lies and whenever it was copied there.
+        # Identifies an image file independently of its location and the time of its copy.
         sha, size = str(environment.get("image_digest") or ""), environment.get("file_bytes")
         written = environment.get("file_written")
         file = f"{size} bytes of {written}" if size else "file unknown"
@@ -72,7 +72,7 @@ def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
 
 
 def _without_empty(value: Any) -> Any:
-    """Without null, false, zero and empty at any depth; lists keep theirs, where a place means something."""
+    """Return the value without null, false, zero and empty entries at any depth. Lists keep theirs."""
     if isinstance(value, dict):
         inner = {name: _without_empty(one) for name, one in value.items()}
         return {name: one for name, one in inner.items() if one}

@@ -1,7 +1,6 @@
 """How an attempt of a queued job ended, in one word and one sentence, from all that is known of it. Pure.
 
-The words of the three records (job_record.py) are weighed by rules in a stated order. What the logs say is read by
-attempts.py, with the doctor's symptoms.
+Rules in a fixed order weigh the three records (job_record.py). attempts.py reads the logs with the doctor's symptoms.
 """
 
 import signal
@@ -39,13 +38,13 @@ WHY_AGAIN = {
     "BOOT_FAIL": "a node of it did not boot",
     "PREEMPTED": "a job of higher priority took its nodes",
 }
-# The exit codes of a job that was told to stop, by INT and TERM.
+# The exit codes of a job that was stopped by INT or TERM.
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 DOWN = "down: "  # so the launcher's client names the nodes that are down, in the scheduler's reason
 
 
 def outcome(seen: Seen) -> AttemptEnd:
-    """How an attempt of a queued job ended: the first rule that fits says it."""
+    """Return how an attempt of a queued job ended, by the first rule that fits."""
     kind, text = next((kind, text) for holds, kind, text in _rules(seen) if holds)
     text = _noted(text, seen.scheduler)
     return AttemptEnd(attempt=seen.attempt, outcome=kind, text=text, steps=seen.steps, nodes=nodes_of(seen))
@@ -78,10 +77,10 @@ KINDS: dict[str, OutcomeKind] = {
 
 
 def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
-    """What may be, in the order of weight: whether it is so, its word, its sentence.
+    """Return the rules in the order of weight: whether each applies, its outcome, and its sentence.
 
-    The job's own record comes before the scheduler's word where it is more exact (a job that was cancelled because it
-    hung), the scheduler's before the exit codes.
+    The job's own record comes before the scheduler's if it is more exact (a job that was cancelled because it hung).
+    The scheduler's record comes before the exit codes.
     """
     state = seen.scheduler.state if seen.scheduler else "UNKNOWN"
     is_known = state not in ("UNKNOWN", *NOT_OVER)
@@ -134,7 +133,7 @@ def _event(seen: Seen, name: str) -> JobEvent | None:
 
 
 def _exit_code(seen: Seen) -> int | None:
-    """Of the job, as its own script wrote it down."""
+    """Return the job's exit code as its script recorded it."""
     end = _event(seen, "end")
     return end.exit_code if end else None
 

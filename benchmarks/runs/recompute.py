@@ -17,14 +17,14 @@ from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
 from benchmarks.telemetry import samples
 from benchmarks.values import EachTime, RunRecord, Step, first_rank, to_builtins
 
-# Libraries may round the last bits otherwise; a person's edit is never this small.
+# Libraries may round the last bits differently; a manual edit is never this small.
 RELATIVE_TOLERANCE = 1e-9
 
 ABSENT = "(absent)"
 
 
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, Iterable[Step]]:
-    """The result of a run and all its steps, from its raw files alone. One attempt gives the figures."""
+    """Return the result of a run and all its steps, using only its raw files. One attempt gives the metrics."""
     folder.refuse_older()
     benchmark = folder.benchmark()
     measured = folder.measured_phase()
@@ -87,7 +87,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, Iterable[Ste
 
 
 def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted: bool) -> list[AttemptEnd]:
-    """Of a run on this machine: the last attempt ended as the run did."""
+    """Return the ends of the attempts of a local run: the last attempt ended as the run did."""
     *earlier, last = records
     followed = "another attempt followed"
     ends = [
@@ -121,8 +121,9 @@ def _first_rank_steps(record: RunRecord) -> int:
 
 
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
-    """Why the measured phase was never started: an earlier phase of the plan failed. Of the job's own phases the
-    attempt's end tells.
+    """Return why an earlier phase failed, so that the measured phase never started.
+
+    The end of the attempt covers the job's own phases.
     """
     found = []
     benchmark = folder.benchmark()
@@ -148,7 +149,7 @@ def _not_written(folder: RunFolder, attempt: int, *, written: bool) -> list[str]
 
 
 def _unbound(ended: Sequence[Ended]) -> list[str]:
-    """Ranks that ran wherever Linux put them, not beside their GPU: their steps may be slower for it."""
+    """Return a note if ranks were not bound to the CPUs of their GPU, which can make steps slower."""
     reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
     named = ", ".join(dict.fromkeys(reasons))
     return [f"{len(reasons)} of {len(ended)} ranks were bound to no NUMA node: {named}"] if reasons else []

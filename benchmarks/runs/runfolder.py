@@ -45,13 +45,13 @@ RESULT = "result.json"
 EXITS = "exits.jsonl"
 RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
 JOB_OUTPUT = "slurm-*.out"
-REPAIR = "verify.py --repair"  # makes the result of a run anew from its raw files
+REPAIR = "verify.py --repair"  # recreates the result of a run from its raw files
 FIRST_FAILURE = "first-failure"  # a link to "CODE rank N" of the rank that failed first, which only one rank can make
 KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same program
 
 ReadValue = TypeVar("ReadValue")
 
-ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # any other folder or file of such a name is somebody else's
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # Stepmark ignores other names
 OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why steps of those that give no figures are excluded
 QUIET_SECONDS = 600.0  # without locks, a local run that wrote nothing for so long was cut off
 OLDEST_READ = (0, 13)  # the version whose results are the oldest that are read
@@ -156,7 +156,7 @@ class RunFolder:
             raise _missing(self.path / STEPS) from None
 
     def ended(self, phase: str, attempt: int = 1) -> list[Ended]:
-        """How the processes of a phase ended; of a rank that says so twice, the first time."""
+        """Return how the processes of a phase ended; the first record of each rank counts."""
         place = self.phase_dir(phase, attempt)
         if (place / EXITS).exists():
             return _decode_lines(place / EXITS, Ended)
@@ -180,7 +180,7 @@ class RunFolder:
         return None
 
     def is_whole(self) -> bool:
-        """Whether the launcher came so far as to write down what is to be run."""
+        """Return whether the launcher has written the whole description of the run."""
         return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))
 
     # --- what a queue's job leaves ---
@@ -193,13 +193,13 @@ class RunFolder:
         return self.read(SUBMITTED, Submitted)
 
     def is_collected(self) -> bool:
-        """Whether what became of the last attempt is written down; until then a queued run may still go on."""
+        """Return whether the end of the last attempt is recorded; until then a queued run may still be running."""
         last = max(self.attempts(), default=0)
         return not self.is_queued() or (self.attempt_dir(last) / SCHEDULER).exists()
 
     @files.retried
     def job_ids(self) -> list[str]:
-        """The job that was submitted, and those that a person submitted by hand once more."""
+        """Return the submitted job, and those that the user submitted again by hand."""
         starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
         return list(dict.fromkeys(number for number in (self.submitted().job_id, *starts) if number))
 
@@ -211,7 +211,7 @@ class RunFolder:
         return self.attempt_dir(attempt) / "telemetry"
 
     def job_events(self, attempt: int) -> list[JobEvent]:
-        """What the job has written of itself until now; a line that was cut, or is being written, is none."""
+        """Return the events that the job has recorded so far; incomplete lines are skipped."""
         path = self.attempt_dir(attempt) / EVENTS
         return _decode_lines(path, JobEvent, partly=True) if path.exists() else []
 
@@ -229,13 +229,13 @@ class RunFolder:
         return sorted(int(name[1]) for name, path in found if name is not None and path.is_dir())
 
     def job_output(self) -> list[Path]:
-        """What the job script itself has printed."""
+        """Return the output files of the job script."""
         return sorted(self.path.glob(JOB_OUTPUT))
 
     # --- the chain of digests: result.json names provenance.json's, which names those of the raw files ---
 
     def raw_files(self) -> list[Path]:
-        """What a result is made from, and the logs beside it; not what the framework itself left there."""
+        """Return the files that a result is computed from, and the logs, without other files of the framework."""
         named = (BENCHMARK, PLAN, SUBMITTED, JOB_SCRIPT, SCHEDULER)
         raw = [*(self.path / name for name in named), *self.job_output(), *self.path.glob(f"{KEPT_PROFILE}/*")]
         # A name with a dot before it is a file that is being written.
@@ -315,7 +315,7 @@ def _sha256(path: Path) -> str:
 
 
 def _prove_writable(path: Path) -> None:
-    """Write and remove a file; where that fails, the new and empty folder goes too."""
+    """Write and remove a file. If that fails, remove the new, empty folder and raise the error."""
     probe = path / ".writable"
     try:
         probe.write_bytes(b"\0" * 4096)
@@ -349,14 +349,14 @@ def is_followed(folder: RunFolder) -> bool:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # a file system without locks: then a run that has written something of late goes on
+        except OSError:  # a file system without locks: a run that has written something recently is running
             newest = max(path.stat().st_mtime for path in [folder.path / STEPS, *folder.path.glob("attempt-*/*/*")])
             return time.time() - newest < QUIET_SECONDS
     return False
 
 
 def without_result(run: Path) -> RequestError:
-    """Why a run has no result, and what makes it one."""
+    """Return why a run has no result, and the command that makes one."""
     if (run / SUBMITTED).exists():
         what, command = "the run has not been collected: its job may still wait or train", "status.py --follow"
     elif is_followed(RunFolder(run)):
@@ -374,7 +374,7 @@ def _missing(path: Path) -> RequestError:
 
 
 def _decode_lines(path: Path, kind: type[ReadValue], *, partly: bool = False) -> list[ReadValue]:
-    """`partly`: the file may be written meanwhile, or was cut. What cannot be read is left out."""
+    """Return the lines as values. With `partly`, the file may be incomplete, and unreadable lines are skipped."""
     decoder = msgspec.json.Decoder(kind)
     found = []
     try:

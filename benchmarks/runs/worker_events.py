@@ -24,7 +24,7 @@ from benchmarks.values import (
 
 
 class Program(Value, frozen=True):
-    """The digest of the step's program, where it is known only once the facts are written."""
+    """The digest of the step's program, if it becomes known only after the facts were written."""
 
     sha256: str
 
@@ -43,7 +43,7 @@ FIRST_RANK = "events-rank0.jsonl"
 
 FIELDS = msgspec.json.Decoder(dict[str, Any])  # made once: making it takes longer than a line
 
-# What a line that is no event raises.
+# Raised for a line that is not an event.
 UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)
 
 
