@@ -1,4 +1,4 @@
-"""One log -> what in it tells of a failure. Read as it comes and once; lines that tell nothing cost little. Pure."""
+"""Find the evidence of a failure in one log. The log is streamed once, and irrelevant lines cost little. Pure."""
 
 import re
 from collections import Counter
@@ -22,23 +22,23 @@ from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
 
-_END_OF_TRAINING = 1 << 40  # counts as so many steps: whatever was before it was survived
-SURVIVED_STEPS = 3  # a rank may be so far ahead of another that has failed: more, and training went on
+_END_OF_TRAINING = 1 << 40  # counts as this many steps: training survived everything before it
+SURVIVED_STEPS = 3  # a rank may be this far ahead of a failed one; more steps mean that training continued
 NEAR_BYTES = 16 << 10  # how long most tracebacks are
 AHEAD_BYTES = 256 << 10  # how long a traceback may be
-LOSSES_OF_A_STEP = 8  # of unknown words: each rank of a node may print its own
+LOSSES_OF_A_STEP = 8  # in an unknown format: each rank of a node may print its own
 BEHIND_BYTES = 64 << 10  # how far back the last time stamp is looked for
 STEPS_WITHIN = BEHIND_BYTES  # from the end of a log, its last steps are looked for
 MOST_WAITING = 16 << 20  # without the end of a line
-ABOUT = 40  # characters of a long line that are shown before its symptom
-RECORDS = (".json", ".jsonl")  # files that hold what a launcher writes down, and no log
+ABOUT = 40  # characters of a long line to show before its symptom
+RECORDS = (".json", ".jsonl")  # records of a launcher, not logs
 LONGEST_MARK = 400  # bytes, within which a line says that it is an error
-LONGEST_LINE = 8 << 10  # of a longer line, so much about the word that was found
-MORE_WITHIN = 1500  # bytes, from a line on, its message goes on
-MOST_UNKNOWN = 20  # of different shapes, in one log
-MOST_TRACEBACKS = 1000  # without a step between them: none of the others is the first
+LONGEST_LINE = 8 << 10  # of a longer line, this much around the word is read
+MORE_WITHIN = 1500  # bytes after a line that may continue its message
+MOST_UNKNOWN = 20  # forms of unknown errors in one log
+MOST_TRACEBACKS = 1000  # without a step between them; later ones cannot be the first error
 MOST_SILENT = 16  # ranks that one line names
-# What may stand before an error: nothing, or whoever wrote the line. Of many writers, the last `name: ` is enough.
+# Text that may precede an error: nothing, or the writer of the line. Of several writers, the last `name: ` suffices.
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 _FATAL = (
@@ -58,7 +58,7 @@ MARKED = re.compile(
     rb"|(?:^|[\s\[(|/*])(?:ERROR|CRITICAL)(?:[\s\]):|,*]|$)|\b[Ee]rror (?:occurred|executing|while|during)\b"
     rb"|\bthe following errors?:|\bError reported to Coordinator: "
 )
-# A program that could not do something; and a launcher that says so of one.
+# A program that could not do something, or a launcher that reports such a program.
 COULD_NOT = re.compile(
     rb": (?:[Cc]annot|[Cc]an't|[Cc]ould not|[Cc]ouldn't|[Ff]ailed to|[Uu]nable to|(?:command )?not found"
     rb"|No such file|Permission denied)\b"
@@ -68,8 +68,8 @@ FAILED = re.compile(
     rb"\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
     rb"|\b(?:job|training|run) failed\b"
 )
-SUMMARY_LINES = 8  # with losses that may follow the word that the training is done
-# A line that says of itself that the program went on. NCCL says WARN of what ends it.
+SUMMARY_LINES = 8  # with losses that may follow the line that reports the end of training
+# A line that reports that the program continued. NCCL prints WARN for fatal errors.
 WENT_ON = re.compile(
     rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )(?<!=)\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
@@ -78,10 +78,10 @@ WENT_ON = re.compile(
 RAISED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
 ANNOUNCES = 160  # characters, within which a line says its level
-# A run that goes well prints none of these, whatever else it marks as an error.
+# A successful run prints none of these, even if it marks other lines as errors.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
 LINES = re.compile(rb"[^\r\n]+")
-# Of a step, in whatever words.
+# A line of a training step in any format.
 LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
@@ -93,22 +93,22 @@ IGNORED_LINES = re.compile(
 
 
 def went_on(line: bytes) -> bool:
-    """Whether it says of itself that the program went on: a warning, a retry, something else instead."""
+    """Return whether the line reports that the program continued: a warning, a retry, a fallback."""
     return WENT_ON.search(line[:LONGEST_MARK]) is not None
 
 
 class Finding(Value, frozen=True):
-    """A line that tells of a failure."""
+    """A line that is evidence of a failure."""
 
     id: str  # of a symptom; Kind.UNKNOWN or Kind.SUSPECT
     file: str
     line: int  # counted from 1
     text: str  # as it may be shown
-    rank: int | None  # None: of the job, or nobody says
+    rank: int | None  # None: of the job, or not known
     time: float | None  # seconds of the local time; None: no stamp on it or before it
     raised: bool = False  # it is an exception by its name
-    soft: bool = False  # it says of itself that the program went on
-    last: bool = True  # neither a step nor a word of a good end follows
+    soft: bool = False  # it reports that the program continued
+    last: bool = True  # neither a step nor a report of success follows
 
 
 class LogEvidence(Value, frozen=True):
@@ -121,10 +121,10 @@ class LogEvidence(Value, frozen=True):
     trained: bool  # it has them, or losses in words that are not known
     progress: Progress | None  # None: its format prints no last step, or is not known
     last_line: str  # as it may be shown
-    ended: bool  # it says that it is done, or has trained its last step
-    ended_well: bool  # it says that the training came to its end: what stands before is no failure
+    ended: bool  # it reports that it is done, or has trained its last step
+    ended_well: bool  # it reports that training completed, so earlier lines are not failures
     findings: list[Finding]
-    survived: list[Finding]  # training went on after them
+    survived: list[Finding]  # training continued after them
 
 
 class _Seen:
@@ -163,8 +163,8 @@ class Scanner:
         self._reported = 0  # lines of steps
         self._steps = 0  # by which it is known what was survived
         self._losses = 0
-        self._success: int | None = None  # how many steps were before the last line that tells of one
-        self._begun = 0  # in the log, of the last line that tells of a beginning
+        self._success: int | None = None  # number of steps before the last line that reports success
+        self._begun = 0  # in the log, of the last line that reports a start
         self._last = 0  # in the log, of the last line that reports training or a good end
         self._lasts: dict[str, bytes] = {}  # of the formats that print their last step once
         self._seen: dict[tuple[str, int | None, str], _Seen] = {}
@@ -208,9 +208,9 @@ class Scanner:
         )
 
     def _look_behind_the_last(self, floor: int) -> tuple[bool, bool]:
-        """Whether a line after the last step says that the training is done, and whether one says so of the job.
+        """Return whether a line after the last step reports the end of training, and of the job.
 
-        Adds the first that tells of a bad end, where nothing was found there.
+        If nothing was found after it, add the first line that reports a bad end.
         """
         known, text, before = self._symptoms, self._text, self._before
         steps = [one for one in self._steps_in(floor) if one >= self._last - before]
@@ -240,7 +240,7 @@ class Scanner:
         return trained, done
 
     def _steps_in(self, floor: int) -> list[int]:
-        """Where the last lines that report training stand."""
+        """Return the positions of the last lines that report training."""
         last = max((self._text.rfind(word, floor) for word in self._symptoms.progress), default=-1)
         return [last] if last >= 0 else [found.start() for found in LOSSES.finditer(self._text, floor)]
 
@@ -299,13 +299,13 @@ class Scanner:
             self._look_for_the_unknown(start, line, bare, words)
 
     def _ranks(self, symptom: Symptom, start: int, line: bytes) -> Sequence[int | None]:
-        """Whose symptom it is: the writer's; of a silence each rank that is named, not the one that says so."""
+        """Return the ranks with the symptom: the writer, or for a silence each rank that is named in it."""
         if not symptom.names:
             return [self._writer(line)]
         return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom)[:MOST_SILENT] or [None]
 
     def _take_success(self, start: int, line: bytes) -> None:
-        """What stands before it was survived, but for what another rank has just said, and losses that are none."""
+        """Mark earlier findings as survived, except recent ones of other ranks."""
         self._count(start)
         rank, steps = self._writer(line), self._steps
         self._steps = self._success = (steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING
@@ -354,7 +354,7 @@ class Scanner:
         return any(prefix.match(line) for prefix, _ in self._tracebacks)
 
     def _take_traceback(self, start: int, line: bytes) -> None:
-        """The error that was raised first; none where Python ignored it, or where it shows a known symptom."""
+        """Add the error that was raised first, unless Python ignored it or it shows a known symptom."""
         self._taken[self._steps] += 1
         if self._taken[self._steps] > MOST_TRACEBACKS:
             return
@@ -386,7 +386,7 @@ class Scanner:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             return
-        time = self._clock.first(line)  # otherwise the last before it: in a log, time goes on from line to line
+        time = self._clock.first(line)  # otherwise the last stamp before it
         finding = Finding(
             id=name,
             file=self._file,
@@ -407,7 +407,7 @@ class Scanner:
         return self._rank if rank is None else rank
 
     def _said(self, line: bytes, start: int) -> str:
-        """As it is shown; where it ends with a colon or dots, the next line says the rest."""
+        """Return the line as shown. If it ends with a colon or dots, append the next line."""
         begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith((b":", b"...")) else 0
         if begin:
             rest = without_colours(self._text[begin : begin + LONGEST_MARK].partition(b"\n")[0])
@@ -415,7 +415,7 @@ class Scanner:
         return shown_line(line, self._secrets)
 
     def _shown(self, name: str, line: bytes, start: int) -> str:
-        """Of a long line the part in which the symptom shows."""
+        """Return the line as shown; for a long line, the part that shows the symptom."""
         symptom = self._symptoms.by_id.get(name)
         begin, end = self._symptoms.where_in(line, symptom) if symptom else (0, 0)
         more = self._symptoms.says_more(self._text[start : start + MORE_WITHIN], symptom) if symptom else b""
@@ -427,7 +427,7 @@ class Scanner:
 
 
 def _kind_of(text: bytes, words: set[bytes]) -> str | None:
-    """What a line of no known symptom is by its shape."""
+    """Return the kind of a line without a known symptom, by its form."""
     ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
     if words & FATAL_WORDS and (fatal := ends.search(text)):
         return Kind.HANDED_ON if is_handed_on(text[fatal.start("error") :]) else Kind.UNKNOWN

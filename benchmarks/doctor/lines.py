@@ -37,7 +37,7 @@ MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep"
 class Clock:
     """Turns the stamps of one log into seconds of the local time, as most of them are written.
 
-    `year` completes stamps that have none; `utc_offset` is what the local time is ahead of Unix time.
+    `year` completes stamps without a year. `utc_offset` is local time minus Unix time, in seconds.
     """
 
     def __init__(self, year: int, utc_offset: float = 0.0) -> None:
@@ -101,7 +101,7 @@ CHAINED = (
     b"During handling of the above exception",
     b"The stack trace below excludes JAX-internal frames",
 )
-# It only hands on what another process or thread has raised, whose own traceback stands beside it.
+# Errors that only pass on the error of another process or thread, which prints its own traceback.
 HANDED_ON = re.compile(
     rb"(?:[\w.]*\.)?(?:ProcessRaisedException|ProcessExitedException|_?RemoteTraceback|ChildFailedError|RayTaskError"
     rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException"
@@ -131,7 +131,7 @@ class Traceback(NamedTuple):
 def read_traceback(text: bytes) -> Traceback:
     """The traceback that the first line of a text begins.
 
-    Its lines have the prefix of that line, but for the time in it; where no frame has it, that of the first frame.
+    Its lines share the prefix of that line except the time. If no frame has that prefix, the first frame's is used.
     """
     first = without_colours(text.partition(b"\n")[0])
     before, head, _ = first.partition(TRACEBACK)
@@ -144,7 +144,7 @@ def read_traceback(text: bytes) -> Traceback:
 
 
 def is_handed_on(error: bytes) -> bool:
-    """Whether an error tells only that of another process or thread."""
+    """Return whether an error only passes on that of another process or thread."""
     return HANDED_ON.match(error) is not None
 
 
@@ -193,7 +193,10 @@ def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
 
 
 def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
-    """Finds this prefix, with other numbers in its free parts and fewer blanks at its end; a longer one is none."""
+    """Return a pattern for the prefix: numbers may differ in its free parts, and blanks at its end.
+
+    A prefix that is too long counts as empty.
+    """
     prefix = prefix if len(prefix) <= LONGEST_PREFIX else b""
     bare = prefix.rstrip()
     parts, position = [], 0

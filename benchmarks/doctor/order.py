@@ -25,7 +25,7 @@ class Tier(IntEnum):
     SILENCE = 4
     CONSEQUENCE = 5
     MARKED = 6
-    SOFT = 7  # a line that says of itself that the program went on
+    SOFT = 7  # a line that reports that the program continued
     END = 8
 
 
@@ -37,7 +37,7 @@ TIERS = {
     Kind.CONSEQUENCE: Tier.CONSEQUENCE,
     Kind.SUSPECT: Tier.MARKED,
 }
-# Within these the time decides, and a tier only where a stamp is missing.
+# Within these the time decides; the tier decides only if a stamp is missing.
 TIMED = {
     Tier.JOB_CAUSE: Tier.CAUSE,
     Tier.UNKNOWN: Tier.CAUSE,
@@ -50,7 +50,7 @@ SOON_SECONDS = 60.0
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
 NOT_AFTER_THE_END = "nccl_timeout"  # ranks that wait for one another have not parted
-ANY_YEAR = 2000  # of stamps without one; all are of one log
+ANY_YEAR = 2000  # for stamps without a year, all in the same log
 
 
 class Known(Value, frozen=True):
@@ -105,12 +105,12 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     ended = ended_well or (not known.failed and any(log.ended for log in logs))
     trained = ended_well or (not known.failed and any(log.trained for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
-    # What stands in a file of its own next to an ended training, as stderr, has no place in time.
+    # A separate file next to an ended training, such as stderr, has no position in time.
     beside = {log.file for log in logs if ended and not (log.trained or log.ended)}
     calm = [one for one in found if one.file in beside and not one.raised and (one.soft or one.id == Kind.SUSPECT)]
     warnings = [one for one in found if one not in old and (case.kind(one) == Kind.WARNING or one in calm)]
     counted = [one for one in found if one not in old and one not in warnings]
-    # Marked lines in the midst of a training that goes on.
+    # Marked lines in the middle of a training that continued.
     marked = [one for one in counted if one.id == Kind.SUSPECT and not (one.last or OF_A_FAILURE.match(one.text))]
     if (
         known.ended_well
@@ -135,7 +135,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
 
 
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
-    """What a piece of one log shows to have gone wrong first; None where it shows nothing."""
+    """Return the first cause that a piece of one log shows, or None."""
     scanner = Scanner(symptoms, "", Clock(ANY_YEAR))
     scanner.feed(text)
     found = diagnose([scanner.finish()], symptoms)
@@ -143,7 +143,7 @@ def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
 
 
 def _unfinished(logs: Sequence[LogEvidence]) -> list[Finding]:
-    """That no step was trained, or not the last, or that nobody knows. Nothing where a training came to its end."""
+    """Return a finding if training did not complete: no step, not the last step, or unknown."""
     trained, ended = any(log.trained for log in logs), any(log.ended for log in logs)
     for log in logs:
         if log.progress is not None and not log.ended and (log.trained or not ended):
@@ -170,7 +170,7 @@ class _Case:
         return symptom.kind if symptom else Kind(one.id)
 
     def is_warning(self, one: Finding) -> bool:
-        """Whether it says of itself that the program went on, and is no last word of it."""
+        """Return whether the line reports that the program continued and is not its last error."""
         kind = self.kind(one)
         ends = one.last and (one.raised or kind == Kind.CAUSE)
         return one.soft and not ends and kind not in (Kind.END, Kind.DEATH, Kind.HANDED_ON)
@@ -214,7 +214,7 @@ class _Case:
     # --- the order ---
 
     def entries(self, found: Sequence[Finding]) -> list[Entry]:
-        """One for each symptom, and for each shape of what is not known, in the order of their first lines."""
+        """Return one entry per symptom, and per form of unknown error, in the order of their first lines."""
         groups: dict[str, list[Finding]] = {}
         for one in self._sorted(found):
             groups.setdefault(one.id if one.id in self._symptoms.by_id else shape(one.text), []).append(one)
@@ -263,7 +263,7 @@ class _Case:
 
     def _entry(self, group: Sequence[Finding]) -> Entry:
         first = group[0]
-        if first.file.endswith(RECORDS):  # how a process ended: the same rank's own words say it better
+        if first.file.endswith(RECORDS):  # how a process ended; the rank's own message is more exact
             own = (one for one in group if one.rank == first.rank and not one.file.endswith(RECORDS))
             if said := next(own, None):
                 first = msgspec.structs.replace(said, time=said.time or first.time)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 WIDTH = 4
 # Letters of logs, the most usual first; what is not here is rarer than all of them.
 USUAL = b"e taionrslcdm_pu:0g.fh1y2b=3/v54w-k"
-# What logs are full of: no word is looked for by a part of these.
+# Frequent words of logs: their parts are not used to search for words.
 ORDINARY = (
     b"config param completed step seconds compute backward forward iteration consumed samples learning rate global "
     b"batch size lm loss scale grad norm number of skipped nan iterations throughput elapsed time epoch training "
@@ -25,7 +25,7 @@ MULTIPLIER = np.uint32(2654435761)  # spreads neighbours (Knuth)
 
 
 class Picked(NamedTuple):
-    """A line with some of the words in it: where it begins and ends, where the first was seen, and all of them."""
+    """A line that contains searched words: its start and end, the place of the first word, and all words."""
 
     start: int
     end: int
@@ -37,7 +37,9 @@ class LinePicker:
     """Knows the words; they are given in lower case, and have four bytes or more."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
-        self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, and where they are in each
+        self._found_by: dict[
+            bytes, list[tuple[bytes, int]]
+        ] = {}  # four bytes -> words, and the place of these bytes in each
         for word in words:
             groups = [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
             group = min(groups, key=lambda one: (one in ORDINARY, sum(USUALNESS[byte] for byte in one)))
@@ -88,5 +90,5 @@ def _hashed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return (values * MULTIPLIER) >> np.uint32(32 - TABLE_BITS)
 
 
-# Of each byte: large for digits and blanks, which are everywhere.
+# The frequency weight of each byte: large for digits and blanks.
 USUALNESS = [1 << max(0, 12 - USUAL.find(byte) // 3) if byte in USUAL else 0 for byte in range(256)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.doctor.picking import LinePicker  # numpy
 
 FILE_NAME = "symptoms.yml"
-# One stands in every line that is an error by its shape, whatever it says (benchmarks/doctor/evidence.py).
+# Every line with the form of an error contains one of these (benchmarks/doctor/evidence.py).
 LEVEL_WORDS = frozenset({b"error", b"exception", b"fatal", b"critical"})
 FATAL_WORDS = LEVEL_WORDS | {b"what():", b"assertion", b"panic", b"check failed", b"non-ok-status", b".exc."}
 UNABLE_WORDS = frozenset({
@@ -36,7 +36,7 @@ RECENT = 20  # steps, by which it is known how many are printed
 
 
 class Kind(StrEnum):
-    """What a finding is: the kind of its symptom, or one of the last three if it shows none."""
+    """The kind of a finding: that of its symptom, or one of the last three without a symptom."""
 
     CAUSE = "cause"
     DEATH = "death"
@@ -57,18 +57,18 @@ class Symptom(Value, frozen=True):
     phase: str
     kind: Kind
     of: Literal["rank", "job"]
-    title: str  # said before the line; empty where the line says it itself
-    words: list[str]  # one stands in every line that the pattern finds
+    title: str  # shown before the line; empty if the line explains itself
+    words: list[str]  # every line that the pattern matches contains one of them
     pattern: str
     means: str
     do: list[str]
     samples: list[str]
     source: str
-    unless: str = ""  # a pattern: a line in which it is found does not show the symptom
-    names: str = ""  # of a silence, a pattern: the ranks, in the text from the line on; without a group it is rank 0
-    then: str = ""  # a pattern: what the lines after it say more, in its group
+    unless: str = ""  # a pattern: a line that matches it does not show the symptom
+    names: str = ""  # for a silence, a pattern of the ranks in the text from the line on; without a group, rank 0
+    then: str = ""  # a pattern whose group is more of the message, in the lines that follow
     info: bool = False  # also in lines of level INFO
-    lasting: bool = False  # training may go on after it, and is worth nothing
+    lasting: bool = False  # training may continue after it, but is worthless
 
 
 class ErrorFamily(Value, frozen=True):
@@ -84,9 +84,9 @@ class StepNumbers(Value, frozen=True):
     """How a format numbers its steps (configs/symptoms.yml)."""
 
     of: str  # the programs
-    step: str  # a pattern: the number of a step and, where the line has it too, of the last
-    last: str = ""  # a pattern: the last, in a line of its own
-    words: list[str] = []  # one stands in every line that `last` finds
+    step: str  # a pattern: the number of a step and, if the line has it, of the last step
+    last: str = ""  # a pattern: the last step, on a separate line
+    words: list[str] = []  # every line that `last` matches contains one of them
     counted_from: int = 1  # 0: `last` is how many there are
     unit: str = "step"
 
@@ -134,7 +134,7 @@ class Symptoms:
         self._begins, self._success = _in_bytes(table.begins), _in_bytes(table.success)
         self._trained, self._done = _any_of(table.trained), _any_of(table.done)
         self._no_end = re.compile(table.no_end.encode())
-        # What says so of a bad end in the words of any program, scheduler or shell.
+        # Lines of any program, scheduler or shell that report a bad end.
         self.bad_ends = _any_of(table.bad_ends)
         self._shows = {one.id: re.compile(one.pattern.encode()) for one in table.symptoms}
         self.found_by: dict[bytes, list[Symptom]] = {}  # a word -> what a line with it may show
@@ -183,7 +183,7 @@ class Symptoms:
         return found[1] if found else b""
 
     def ranks_named(self, text: bytes, symptom: Symptom) -> list[int]:
-        """Of which ranks the lines from the one on that shows a symptom say that nothing was heard."""
+        """Return the silent ranks that are named from the line with the symptom on."""
         found = re.search(symptom.names.encode(), b"\n".join(_bare_lines(text)))
         if found is None:
             return []
@@ -214,11 +214,11 @@ class Symptoms:
         return any(one.search(line) for one in self._harmless)
 
     def begins(self, line: bytes, picked: set[bytes]) -> bool:
-        """Whether a line with these words in it tells of the beginning of a training."""
+        """Return whether a line with these words reports the start of a training."""
         return _place_of_row(line, picked, self._begins) is not None
 
     def ends_well(self, line: bytes, picked: set[bytes]) -> bool:
-        """Whether a line with these words in it tells of the end of training."""
+        """Return whether a line with these words reports the end of training."""
         found = _place_of_row(line, picked, self._success)
         return found is not None and not self._no_end.search(line, found)
 
@@ -244,7 +244,7 @@ def _in_bytes(rows: Sequence[Sequence[str]]) -> list[list[bytes]]:
 
 
 def _place_of_row(line: bytes, picked: set[bytes], rows: Sequence[Sequence[bytes]]) -> int | None:
-    """Where the first word of a row stands, if all its words stand in the line."""
+    """Return the position of a row's first word if the line contains all words of the row."""
     lower = line.lower()
     places = (lower.find(row[0]) for row in rows if row[0] in picked and all(word in lower for word in row))
     return next(places, None)
@@ -265,7 +265,7 @@ class ProgressReader:
         self.words = {word.lower().encode() for one in formats for word in one.words}
 
     def lasts(self, line: bytes) -> dict[str, bytes]:
-        """The number of the last step in a line that says only that, for the formats that say it so."""
+        """Return the number of the last step from a separate line, for the formats that print one."""
         return {one.of: found[1] for one, _, last in self._rows if one.last and (found := last.search(line))}
 
     def of(self, end: bytes, lasts: dict[str, bytes]) -> Progress | None:

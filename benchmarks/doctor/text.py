@@ -1,4 +1,4 @@
-"""A diagnosis as a person reads it: rows of labels and texts. Pure."""
+"""A diagnosis as rows of labels and texts. Pure."""
 
 import time
 
