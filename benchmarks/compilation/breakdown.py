@@ -1,9 +1,9 @@
 """Where the time of a compiled step goes: the shares of a step, and the schedule of each loop along time. Pure.
 
-Compute, communication and a side stream each do one thing at a time, in the order of the schedule. What starts on
-another stream is waited for at its done. The rates are published ones and nothing is fitted, so shares are a
-breakdown and no prediction: autotuning, contention between collectives and matmuls, the power limit and slow nodes
-are not in them.
+Compute, communication and a side stream each run one operation at a time, in the order of the schedule. An
+operation that starts on another stream is awaited at its `done`. The rates are published ones and nothing is fitted,
+so the shares are a breakdown, not a prediction: they omit autotuning, contention between collectives and matmuls, the
+power limit and slow nodes.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ EXPOSED, SIDE = "exposed communication", "waiting for the side stream"
 
 
 class Span(NamedTuple):
-    """What one stream does for a while, in one trip of a loop."""
+    """One operation on a stream, in one trip of a loop."""
 
     operation: Operation
     stream: str  # compute, communication, side
@@ -98,7 +98,7 @@ def rates_of(hardware: Hardware) -> Rates:
 
 
 def seconds_of(operation: Operation, rates: Rates) -> float:
-    """Of one execution that has its stream to itself."""
+    """Return the time of one execution without contention."""
     if operation.what == "collective":
         return _collective_seconds(operation, rates)
     if operation.what == "attention":
@@ -110,14 +110,14 @@ def seconds_of(operation: Operation, rates: Rates) -> float:
 
 
 def _collective_seconds(operation: Operation, rates: Rates) -> float:
-    """A ring over all devices of the group. Between nodes, each device sends through a network card of its own."""
+    """A ring over all devices of the group. Between nodes, each device sends through its own network card."""
     size, nodes = operation.group_size, operation.group_nodes
     if size < 2:
         return KERNEL_GAP_SECONDS
     within = size / nodes
     bandwidth = rates.node_bytes if nodes == 1 else min(rates.node_bytes, within * rates.network_bytes)
     hops = (size - nodes) * RING_HOP_SECONDS + (nodes - 1) * RING_NETWORK_HOP_SECONDS
-    if operation.kind == "all-reduce":  # there and back; NCCL takes a tree where that is shorter
+    if operation.kind == "all-reduce":  # there and back; NCCL uses a tree if that is shorter
         tree = (within - 1) * TREE_HOP_SECONDS + log2(nodes) * TREE_NETWORK_HOP_SECONDS
         hops = 2 * min(hops, tree)
     if operation.kind in ("collective-permute", "collective-broadcast"):

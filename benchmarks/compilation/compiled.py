@@ -14,7 +14,7 @@ class Operation(Value, frozen=True):
 
     name: str
     what: str  # matmul, attention, fusion, copy, collective, loop; fusion is any other kernel, bound by memory
-    event: str = "run"  # run; start and done where other work can go on between the two
+    event: str = "run"  # run, or start and done if other work can run between the two
     of: str = ""  # of a done: the name of its start
     op: str = ""  # the framework's own path of it (jax's op_name)
     layer: str = ""  # of the framework: MlpBlock, Attention.query_projection
@@ -40,12 +40,12 @@ class Schedule(Value, frozen=True):
 
 
 class Job(Value, frozen=True):
-    """What a compile_program is asked for: one program."""
+    """One program for a compile_program to compile."""
 
     name: str
     settings: list[str]  # the framework's own, as it takes them
     flags: str  # XLA_FLAGS
-    target: str  # what the compiler is told of the GPU
+    target: str  # the properties of the GPU for the compiler
     devices: int
     nodes: int  # that share the devices
     words: dict[str, str]  # an axis of the framework's mesh -> Stepmark's word for it

@@ -71,7 +71,7 @@ class Kind(Value, frozen=True):
 
 
 def kinds(benchmark: Benchmark, compiled: Compiled, planned: dict[str, float]) -> list[Kind]:
-    """Together the compiled peak and the plan's total. What no buffer accounts for is of the layer at work."""
+    """Return the kinds of memory in the compiled peak and in the plan. The rest belongs to the current layer."""
     held = dict.fromkeys(PARTS, 0.0)
     for buffer in compiled.held:
         held[kind_of(buffer, benchmark)] += buffer.bytes

@@ -20,7 +20,7 @@ PLANNED = "as planned"
 UNKNOWN = "autotuning, NCCL's algorithms, contention, power and slow nodes"
 EXAMPLE = '--flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"'
 FLAG = re.compile(r"--xla_\w+=.*")
-# Settings whose own values have commas are no lists.
+# Settings whose values contain commas are not lists.
 WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
 
 
@@ -139,7 +139,7 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
 
 
 def too_large(programs: Mapping[str, Program]) -> RequestError | None:
-    """Where none fits: by how much the smallest does not."""
+    """Return the refusal if no program fits, with the missing memory of the smallest."""
     if any(program.fits for program in programs.values()):
         return None
     name, least = min(programs.items(), key=lambda one: one[1].compiled.peak_bytes)

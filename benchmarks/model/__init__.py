@@ -1,1 +1,1 @@
-"""What a run needs and takes before it starts: memory, bounds, estimates, layouts. Pure."""
+"""Memory, lower bounds of time, estimates and layouts of a run before it starts. Pure."""

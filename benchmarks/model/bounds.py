@@ -3,7 +3,7 @@
 Compute runs at the fastest matmul rate that is known of the device; traffic at what its connections reach, and hidden
 behind compute as far as it can be. A step takes at least the longest of the three, and what nothing can hide: the
 bubble of a pipeline and the optimizer's pass over its memory. Time is that of the busiest device: the last stage of a
-pipeline, which has the head, or one with more layers. What the hardware file lacks stays unknown, and is named.
+pipeline, which has the head, or one with more layers. Rates that the hardware file lacks are listed as unknown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class Bound(Value, frozen=True):
     seconds: float | None  # None: not even the matmuls are known
     compute_seconds: float | None  # of the matmuls
     parts: list[BoundPart]
-    unknown: list[str]  # parts that are left out of `seconds`, and why
+    unknown: list[str]  # parts that are not in `seconds`, and why
     really_seconds: float | None = None  # with the traffic that the framework's own programs have
 
     def seconds_of(self, name: str) -> float:
@@ -49,7 +49,7 @@ class Bound(Value, frozen=True):
         return sum(part.seconds or 0.0 for part in self.parts if part.name == name)
 
     def traffic_seconds(self) -> float | None:
-        """Over all connections, hidden or not, as the framework really moves it; None without a connection's rate."""
+        """Return the time of the framework's actual traffic, hidden or not; None without a connection's rate."""
         return _total([part.really_seconds for part in self.traffic()])
 
     def traffic(self) -> list[BoundPart]:
@@ -96,7 +96,7 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
 
 
 def _really(parts: Sequence[BoundPart], compute: float) -> float:
-    """As the bound, of what the framework moves instead of what it must."""
+    """Return the bound with the framework's actual traffic instead of the least possible."""
     links = {link: [part for part in parts if part.name.endswith(f" {OVER} {link}")] for link in LINKS}
     moved = [part for of_link in links.values() for part in of_link]
     rest = sum(part.exposed_seconds or 0.0 for part in parts if part not in moved)
@@ -144,7 +144,7 @@ def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -
 
 
 def _passes(benchmark: Benchmark) -> tuple[int, float]:
-    """FLOPs a weight and token; and those of adapters. A frozen weight has no gradient of its own."""
+    """FLOPs a weight and token; and those of adapters. A frozen weight has no gradient."""
     if benchmark.lora is None:
         return FLOPS_PER_WEIGHT, 0.0
     adapters = adapter_parameter_count(benchmark.model, benchmark.lora)
@@ -210,8 +210,8 @@ def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
 def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: float | None) -> list[BoundPart]:
     """A part for each axis and connection.
 
-    The connections work beside each other and beside compute: what shows is what the busiest of them takes longer
-    than compute, shared among its axes by what they move.
+    The connections and compute work at the same time. Exposed is the time by which the busiest connection exceeds
+    compute, divided among its axes in proportion to their traffic.
     """
     speeds = {link: connection_gb_s(benchmark, link) for link in LINKS}
     totals = {link: sum(_seconds(one, link, speeds[link]) or 0.0 for one in moved) for link in LINKS}
@@ -248,7 +248,7 @@ def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:
 
 
 def connection_gb_s(benchmark: Benchmark, name: str) -> float | None:
-    """What is reached of a connection where that is known, else what its datasheet says; None where neither is."""
+    """Return the achievable rate of a connection, or its datasheet rate; None if neither is known."""
     for kind, rate in benchmark.hardware.rates.items():
         if kind == name:
             return rate.achievable_gb_s or rate.gb_s

@@ -22,10 +22,10 @@ GATHERED_LAYERS = 2
 # In float32: the logits and their gradient; an attention's scores and their softmax.
 LOGIT_COPIES = 2
 SCORE_COPIES = 2
-# Of a tensor group's hidden states, put together: what goes into attention and the MLP, the gradients of what comes
-# out of both, and the sums for the gradients of three inputs. As XLA's programs hold them.
+# Gathered hidden states of a tensor group: the inputs of attention and the MLP, the gradients of their outputs, and
+# the sums for the gradients of three inputs. XLA's programs hold these.
 WHOLE_STATES = 7
-# Of a context group's sequences: keys, values, and the gradients of both.
+# Gathered sequences of a context group: keys, values, and the gradients of both.
 WHOLE_KEYS = 4
 
 # A fused matmul has one output that goes by another name than its parts; a program has one or the other.
@@ -36,7 +36,7 @@ FUSED: dict[str, frozenset[str]] = {
 }
 
 
-# Every activation of a layer once, and none that is a part of another.
+# Every activation of a layer, without those that are part of another one.
 DISTINCT = (
     "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
 )  # fmt: skip
@@ -80,7 +80,7 @@ def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) 
 
 
 def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    """There are no gradients yet, but logits and the whole head that makes them."""
+    """Return the bytes at the loss: logits and the whole head exist, but gradients do not."""
     tokens = tokens_per_device(benchmark) / benchmark.parallelism.tensor
     ahead = int(loop.gathers_ahead)
     states = (1 + 2 * ahead) * benchmark.model.hidden_size * compute_bytes(benchmark)
@@ -96,7 +96,7 @@ def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dic
 
 
 def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    """Of gradients, those of embedding and head are not made yet, or in the type of the activations."""
+    """Return the bytes in a layer. Gradients of embedding and head are missing or in the type of activations."""
     trains_all = benchmark.lora is None
     waits = trains_all and loop.gradient_of_logits_waits
     one_hot = loop.one_hot_tokens * compute_bytes(benchmark)
@@ -118,7 +118,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
 
 
 def _accumulated_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """The sums over micro-steps, beside the gradients of the one at work."""
+    """Return the bytes of gradients summed over micro-steps, without those of the current one."""
     several = benchmark.batch.gradient_accumulation > 1
     return storage.numbers.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
 
@@ -146,19 +146,19 @@ def _head_bytes(benchmark: Benchmark, loop: LayerLoop) -> float:
 
 
 def _vocabulary_numbers(benchmark: Benchmark, storage: Storage) -> float:
-    """Of an array as long as a device's tokens and as wide as its vocabulary."""
+    """Return the elements of an array of a device's tokens by its part of the vocabulary."""
     share = benchmark.parallelism
     sharers = share.tensor * (share.pipeline if storage.tables_on_every_stage else 1)
     return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / sharers
 
 
 def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """What a device must have free for a step."""
+    """Return the bytes that a device needs for a step."""
     return sum(memory_by_part(benchmark, storage).values())
 
 
 def usable_bytes(benchmark: Benchmark, storage: Storage) -> float | None:
-    """What a device has for a step; None for a CPU, whose devices share what the host has."""
+    """Return the bytes of a device for a step; None for a CPU, whose devices share the memory of the host."""
     memory_bytes = benchmark.hardware.memory_bytes
     return None if memory_bytes is None else memory_bytes * storage.usable_fraction
 
@@ -206,7 +206,7 @@ def stage_trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
-    """Of one device: what its optimizer changes, before that is shared out among replicas."""
+    """Return the parameters that the optimizer of a device updates, before they are sharded over replicas."""
     whole = benchmark.lora is not None and storage.whole_adapters
     return stage_trained_parameters(benchmark, storage) / (1 if whole else weight_shards(benchmark, storage))
 
@@ -247,7 +247,7 @@ def passes_under_way(benchmark: Benchmark) -> float:
 
 
 def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -> float:
-    """Of a token in one layer, of a whole tensor group."""
+    """Return the saved bytes per token and layer of a whole tensor group."""
     widths = _group_widths(benchmark, storage)
     kept = {"layer_input"} | {name for name in saved & widths.keys() if not _split(name, saved)}
     small = kept & storage.one_byte_activations
@@ -255,9 +255,9 @@ def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -
 
 
 def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """What a layer's backward pass holds for a while: what is made anew with it, and the gradients of its MLP.
+    """Return the temporary bytes of a layer's backward pass: recomputed activations and the gradients of its MLP.
 
-    The logits are gone by then, so of a step's peak it is only what it needs beyond their place.
+    The logits are freed by then, so only the bytes beyond theirs add to the peak of a step.
     """
     widths = _group_widths(benchmark, storage)
     kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
@@ -316,7 +316,7 @@ def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
 def tokens_per_device(benchmark: Benchmark) -> float:
     """Tokens of a micro-step that a device works on; devices of a tensor or pipeline group share theirs.
 
-    From the global batch, because frameworks differ in what a device's own batch counts.
+    This starts from the global batch, because frameworks define the batch of a device differently.
     """
     parallelism = benchmark.parallelism
     sequences = benchmark.batch.global_batch_size / benchmark.batch.gradient_accumulation

@@ -1,8 +1,8 @@
 """Estimates a step's time: the nearest published row, scaled by the ratio of the bounds.
 
 A row is nearer with the same precision, then with the same framework, then with more of GPU, model, layout and batch
-in common, then at a nearer scale. `configs/estimate_errors.yml` keeps how far such estimates of the published rows
-were off, by what the nearest row did not have in common.
+in common, then at a nearer scale. `configs/estimate_errors.yml` holds the errors of such estimates for published
+rows, by the trait in which the nearest row differed.
 """
 
 import math
@@ -23,7 +23,7 @@ from benchmarks.values import Batch, Benchmark, Model, Parallelism, Recipe, Valu
 
 FILE = "estimate_errors.yml"
 SCALE, SERIES, MODEL, GPU, FRAMEWORK, PRECISION = "scale", "series", "model", "GPU", "framework", "precision"
-# Bridge refuses to begin without weights; its speed does not depend on what they hold.
+# Bridge does not start without weights; its speed does not depend on their values.
 SETTINGS = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
 BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
@@ -58,7 +58,7 @@ class Estimate(Value, frozen=True):
 
 
 class Traits(NamedTuple):
-    """What a benchmark and a published row may have in common."""
+    """The traits in which a benchmark and a published row are compared."""
 
     precision: str
     framework: str
@@ -71,7 +71,7 @@ KINDS = Traits(PRECISION, FRAMEWORK, GPU, MODEL, SERIES)
 
 
 class Published(NamedTuple):
-    """What estimates are made from."""
+    """The data for estimates."""
 
     configs: Configs
     rows: list[Reference]  # the newest version first
@@ -121,7 +121,7 @@ def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
 
 
 def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> EstimateError | None:
-    """Of several differences, the one that costs the most."""
+    """Return the largest error of the differences."""
     own = [one for one in errors if one.kind in (kinds or [SCALE])]
     return max(own, key=lambda one: one.median_percent, default=None)
 
@@ -136,7 +136,7 @@ def _other_settings(asked: Benchmark) -> set[str]:
 
 
 def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: Configs) -> Reference:
-    """Of equals the first."""
+    """Return the nearest row; the first of equally near ones."""
 
     def distance(row: Reference) -> tuple[bool, bool, int, float]:
         kinds = [kind for kind, _ in unlike_traits(traits, row_traits(row, configs))]

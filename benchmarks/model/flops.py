@@ -1,7 +1,7 @@
 """Counts parameters and model FLOPs. Every FLOP convention has a name, its formula and its source here.
 
-A convention says what one trained token costs by the model's own mathematics; recomputation is never in it: that is
-in ledger.py. Peaks and MFU are elsewhere: a FLOP count alone says nothing about speed.
+A convention gives the FLOPs of one trained token by the model's mathematics, without recomputation, which is in
+ledger.py. Peaks and MFU are in benchmarks/measuring/utilisation.py.
 
 Symbols: L layers, h hidden size, f FFN hidden size, V vocabulary, s sequence length, a attention heads,
 g query groups, d head dimension, N all parameters. The published formulas write h for a*d, which holds for
@@ -20,7 +20,7 @@ FLOPS_PER_WEIGHT = 6
 
 
 def parameter_count(model: Model) -> int:
-    """All trained numbers: embedding, layers, final norm, and a head of its own unless it is tied."""
+    """All trained numbers: embedding, layers, final norm, and a separate head unless it is tied."""
     head = 0 if model.tied_embeddings else embedding_parameters(model)
     return embedding_parameters(model) + model.layers * layer_parameters(model) + model.hidden_size + head
 
@@ -50,7 +50,7 @@ def layer_matmul_weights(model: Model) -> int:
     return sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes)
 
 
-# What adapters can stand beside: those, or the parts of the two that are fused, with an adapter each.
+# Matrices that can have an adapter: those of a layer, or the separate parts of the two fused ones.
 ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     **LAYER_MATRICES,
     "query": lambda m: (m.hidden_size, m.attention_heads * m.head_dim),
@@ -62,13 +62,13 @@ ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
 
 
 def adapter_parameter_count(model: Model, lora: Lora) -> int:
-    """The numbers of all adapters: beside a matrix of n in and m out stand n x rank and rank x m."""
+    """Return the parameters of all adapters: n x rank and rank x m for a matrix of n inputs and m outputs."""
     per_layer = sum(lora.rank * sum(ADAPTED_MATRICES[target](model)) for target in lora.targets)
     return model.layers * per_layer
 
 
 def trainable_parameter_count(model: Model, lora: Lora | None) -> int:
-    """What the optimizer changes: the adapters where there are any, else everything."""
+    """Return the number of parameters that the optimizer updates: those of the adapters, or all without LoRA."""
     return parameter_count(model) if lora is None else adapter_parameter_count(model, lora)
 
 
@@ -111,9 +111,9 @@ def _torchtitan(model: Model, sequence_length: int) -> float:
 
 
 def adapted_flops_per_token(model: Model, lora: Lora, sequence_length: int) -> float:
-    """All that a program multiplies which trains adapters: no convention, for it counts the adapters themselves.
+    """Return all FLOPs of a program that trains adapters. This is not a convention, because it counts the adapters.
 
-    Of a frozen matmul the gradient towards its weight is left out; adapters and the attention core have both.
+    A frozen matmul has no weight gradient; adapters and the attention core have both gradients.
     """
     frozen = linear_flops_per_token(model) * 2 / 3
     core = attention_core_flops_per_token(model, sequence_length)

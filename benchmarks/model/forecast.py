@@ -27,8 +27,8 @@ class Memory(Value, frozen=True):
     total_bytes: float
     usable_bytes: float | None  # None: the devices share what the host has
     fits: bool | None
-    margin_bytes: float | None  # negative: what is missing
-    margin_percent: float | None  # of what is usable
+    margin_bytes: float | None  # negative: missing memory
+    margin_percent: float | None  # of the usable memory
     devices: int
     not_counted: list[str] = []  # settings that change it by how much is not known
 
@@ -42,7 +42,7 @@ class Forecast(Value, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """The estimate where there is one, else the bound; see `basis`."""
+        """Return the estimate, or the bound without one; see `basis`."""
         return self.bound.seconds if self.estimate.seconds is None else self.estimate.seconds
 
     @property
@@ -51,7 +51,7 @@ class Forecast(Value, frozen=True):
 
 
 class ScalePoint(Value, frozen=True):
-    """The same recipe on another number of devices. `refused` says why there is nothing else."""
+    """The same recipe on another number of devices. If it was refused, only `refused` is set."""
 
     gpus: int
     refused: str = ""
@@ -166,7 +166,7 @@ def scaling(
     backend: Backend,
     published: Published,
 ) -> list[ScalePoint]:
-    """The request at each scale; one that cannot work says why."""
+    """Return the request at each scale, or why it cannot work there."""
     points: list[ScalePoint] = []
     tokens: dict[int, int] = {}  # of a step, by scale
     for gpus in sorted(scales):
@@ -207,7 +207,7 @@ def scaling(
 
 
 def cost(benchmark: Benchmark, found: Forecast, tokens: int, price: float | None) -> Cost | None:
-    """What it takes to train on so many tokens; None where no time of a step is known."""
+    """Return the cost of training on `tokens` tokens; None if no step time is known."""
     if found.seconds is None:
         return None
     steps = math.ceil(tokens / benchmark.tokens_per_step)

@@ -1,4 +1,4 @@
-"""A forecast and a ranking of layouts, for people. Pure; lines of text."""
+"""The text of a forecast and of a ranking of layouts. Pure."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """Every layout that a cluster, a model and a framework allow, ranked. Pure.
 
-The global batch stays as it is, or layouts would not do the same work. What the framework takes is asked of the
-backend, and of resolving, which refuses what cannot work; nothing of a framework is known here.
+The global batch is fixed, because otherwise layouts would not do the same work. The backend and `resolve` refuse the
+layouts that a framework does not support; this module knows no framework.
 """
 
 from collections.abc import Iterator, Mapping
@@ -128,7 +128,7 @@ def layouts(
 
 
 def shares(asked: Benchmark, gpus: int) -> Iterator[Parallelism]:
-    """Every way to share so many devices that the model's sizes allow."""
+    """Yield every division of `gpus` devices that the model's sizes allow."""
     model = asked.model
     for tensor in _divisors(gpus):
         if model.attention_heads % tensor or model.query_groups % tensor:

@@ -1,8 +1,7 @@
-"""The ledger of FLOPs: what is computed twice, the peak of two precisions, and whose convention a printed figure was.
+"""Recomputed FLOPs, peaks of mixed precision, and the convention of a printed TFLOP/s. Pure.
 
-Pure. The conventions themselves are in flops.py; here is what stands around them: what a framework computes again in
-the backward pass (HFU), the peak of a step whose matmuls run in two precisions, and the convention behind a TFLOP/s
-that somebody else printed.
+The conventions are in flops.py. This module has the FLOPs that a framework recomputes in the backward pass (HFU), the
+peak of a step whose matmuls run in two precisions, and the convention behind a TFLOP/s that another program printed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +32,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def forward_flops(model: Model, sequence_length: int, attention_share: float = 1.0) -> dict[str, float]:
-    """FLOPs a token and layer of each matmul of the forward pass, by the name of what it makes (see capacity.py)."""
+    """Return the forward FLOPs per token and layer of each matmul, by the name of its output (see capacity.py)."""
     hidden, ffn = model.hidden_size, model.ffn_hidden_size
     queries, keys = model.attention_heads * model.head_dim, model.query_groups * model.head_dim
     core = 2 * queries * sequence_length * attention_share  # the scores, and the values they weigh
@@ -63,12 +62,12 @@ def recomputed_flops_per_token(
 
 
 def hardware_conventions(task: str) -> list[str]:
-    """The conventions that what is recomputed can be added to: those that count matmuls and nothing else."""
+    """Return the conventions that count only matmuls, so that recomputed FLOPs can be added."""
     return [name for name in flops.conventions_for(task) if flops.CONVENTIONS[name].only_matmuls]
 
 
 def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Recompute, convention: str) -> float:
-    """The FLOPs behind HFU: the model's, and those of what is done again."""
+    """Return the FLOPs per token for HFU: the model's and the recomputed ones."""
     again = recomputed_flops_per_token(model, sequence_length, recompute, convention)
     return flops.flops_per_token(model, sequence_length, convention) + again
 
@@ -98,7 +97,7 @@ SAME = 1e-4  # two conventions that differ by less are one figure
 
 
 class Attribution(NamedTuple):
-    """What a printed TFLOP/s beside a printed throughput says about how FLOPs were counted."""
+    """The FLOP convention that follows from a printed TFLOP/s and a printed throughput."""
 
     flops_per_token: float
     convention: str | None  # None: none of them, or several that differ

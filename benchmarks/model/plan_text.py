@@ -1,4 +1,4 @@
-"""A resolved benchmark and its plan, for people: all that a dry run shows. Pure; lines of text."""
+"""The text of a resolved benchmark and its plan, as a dry run shows it. Pure."""
 
 import re
 import shlex
@@ -56,7 +56,7 @@ def phase_lines(plan: Plan) -> list[str]:
 
 
 def _shell_word(word: str) -> str:
-    """Quoted where a shell needs it; the placeholders that a site fills in stay readable."""
+    """Quote a word if a shell needs it; placeholders that a site fills in stay readable."""
     filled = re.sub(r"\{(python|repository|phase_dir)\}", "x", word)
     return word if shlex.quote(filled) == filled else shlex.quote(word)
 

@@ -16,7 +16,7 @@ NUMBER = r"(?!0*\.?0*$)\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # above 0
 AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
 STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
 Printed = Annotated[str, msgspec.Meta(pattern=f"^{NUMBER}$")]
-PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: the source has none
+PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: not in the source
 
 
 class Reference(Value, frozen=True):
@@ -24,7 +24,7 @@ class Reference(Value, frozen=True):
 
     model: str
     backend: str
-    engine: str  # whose framework it is, where a backend has several
+    engine: str  # which framework of the backend
     task: str
     hardware: str
     gpus: Positive
@@ -41,8 +41,8 @@ class Reference(Value, frozen=True):
     micro_batch_size: Positive
     window: str
     seconds_per_step: PrintedOrNone  # its last digit says how it was rounded
-    tokens_per_second_per_gpu: PrintedOrNone  # gives the step time where that is not printed
-    resolution: PrintedOrNone  # what the tokens/s a GPU are rounded to, where that is more than their last digit
+    tokens_per_second_per_gpu: PrintedOrNone  # gives the step time if that is not printed
+    resolution: PrintedOrNone  # rounding of the tokens/s per GPU, if it is coarser than their last digit
     tokens_per_second: PrintedOrNone
     tflops_per_gpu: PrintedOrNone
     mfu_percent: PrintedOrNone

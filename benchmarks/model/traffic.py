@@ -1,8 +1,8 @@
 """What a device sends and receives in one step, by the axis that asks for it: bytes within a node and between nodes.
 
-Devices are numbered so that the axes stand inside one another: tensor, context, fsdp, data, pipeline. The inner ones
-fill a node first, as both frameworks place them. Collectives are counted at their least: a byte crosses the network
-once a node, and the devices of a node share it out over their own connections.
+Devices are numbered so that the axes are nested: tensor, context, fsdp, data, pipeline. The inner ones fill a node
+first, as in both frameworks. Collectives are counted at their least: a byte crosses the network once per node, and
+the devices of a node distribute it over their own connections.
 """
 
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def group(benchmark: Benchmark, axis: str) -> Group:
 
 
 def _inside(size: int, stride: int, node: int) -> int:
-    """How many of `size` devices, `stride` apart, lie in one node."""
+    """Return how many of `size` devices, `stride` apart, are in one node."""
     room = max(1, node // stride)
     return max(count for count in range(1, min(size, room) + 1) if size % count == 0)
 
@@ -155,8 +155,8 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
     share = benchmark.parallelism
     if share.pipeline == 1:
         return
-    # Activations forward and their gradients backward, once for each piece of a stage. Of two stages, each is an end
-    # of the pipeline, and has one piece that sends only one of them.
+    # Activations forward and their gradients backward, once for each piece of a stage. With two stages, each
+    # is an end of the pipeline and has one piece that sends only one of them.
     sent = 2 * share.virtual_pipeline - (share.pipeline == 2)
     size = sent * _activation_bytes(benchmark) / share.tensor
     at = group(benchmark, "pipeline")
@@ -169,7 +169,7 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
 
 
 def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
-    """Replicas bring their gradients together; context ranks are replicas too where they share no weights."""
+    """Yield the reduction of gradients over replicas. Context ranks are replicas unless they shard weights."""
     replicas = group(benchmark, "data") if storage.weights_over_context else joined(benchmark, "context", "data")
     if replicas.size == 1:
         return
