@@ -1,1 +1,1 @@
-"""What is loaded by path inside a framework's environment: standard library only, no package of ours."""
+"""Modules that are loaded by path inside a framework's environment. They import only the standard library."""

@@ -1,9 +1,8 @@
-"""Writes down once a second what a node does while it trains: energy, clocks, throttling, memory, load.
+"""Record the energy, clocks, throttling, memory and load of a node once a second during training.
 
-It is run by its path beside the training, once a node, by whatever Python the node has: the standard library, and
-NVIDIA's pynvml, from the file that it is given or where it is installed. `DIR/node-NAME.jsonl` gets a line of facts,
-a line a sample and a line at the end; benchmarks/telemetry/summary.py reads it. Nothing that goes wrong here may cost
-the training anything.
+It runs by its path once per node, with any Python of the node. It needs only the standard library and NVIDIA's
+pynvml, from a given file or an installation. `DIR/node-NAME.jsonl` gets a line of facts, a line per sample and a line
+at the end; benchmarks/telemetry/summary.py reads it. A failure here must not affect the training.
 """
 
 import argparse
@@ -36,7 +35,7 @@ COLUMNS = {
     ),
     "pcie_replays": lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu),
 }
-# Of a GPU in MIG mode these are of all its slices together, and a run has one.
+# For a GPU in MIG mode, these cover all its slices, but a run has one.
 OF_ALL_SLICES = ("energy_mj", "power_w", "utilization_percent", "memory_used_bytes")
 
 
@@ -71,7 +70,7 @@ def parse(argv):
 
 
 def sample(lines, node, gpus, ending, interval):
-    """Facts, samples until told to end, and an end."""
+    """Write facts, samples until a signal to end, and an end."""
     write(
         lines, {"event": "facts", "interval": interval, "gpu_columns": list(COLUMNS), **node.facts(), **gpus.facts()}
     )
@@ -106,7 +105,7 @@ class Ending:
             die_with_parent()
 
     def within(self, seconds):
-        """The signal that came within so many seconds, or None."""
+        """Return the signal that came within `seconds`, or None."""
         ready, _, _ = select.select([self._read], [], [], max(0.0, seconds))
         return signal.Signals(os.read(self._read, 1)[0]).name if ready else None
 
@@ -215,7 +214,7 @@ def find_gpus(path=None, wanted=None):
 def module_at(path):
     spec = importlib.util.spec_from_file_location("pynvml", path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["pynvml"] = module  # where it looks for itself while it is loaded
+    sys.modules["pynvml"] = module  # it looks itself up here while it is loaded
     spec.loader.exec_module(module)
     return module
 
@@ -249,7 +248,7 @@ class Gpus:
 
 
 def query(nvml, name, *arguments):
-    """Return NVML's answer, or null if this driver has none."""
+    """Return NVML's answer, or None if this driver does not support the query."""
     try:
         answer = getattr(nvml, name)(*arguments)
     except (AttributeError, nvml.NVMLError):
@@ -258,7 +257,7 @@ def query(nvml, name, *arguments):
 
 
 class Gpu:
-    """One GPU. What it does not support is null; one that falls off the bus is named in every sample."""
+    """One GPU. Unsupported values are null. A GPU that falls off the bus is named in every sample."""
 
     def __init__(self, nvml, index):
         self.index = index
@@ -317,6 +316,6 @@ class Gpu:
 
 
 if __name__ == "__main__":
-    # Of our own folder nothing may be imported: it has a module that is named like one of the standard library.
+    # Nothing may be imported from this folder, because a module here could shadow the standard library.
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
     sys.exit(main(sys.argv[1:]))

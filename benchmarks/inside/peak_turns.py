@@ -1,7 +1,7 @@
 """Times matmuls in turns inside a framework's environment: the part that all backends' peak programs share.
 
-Loaded by its path, on the standard library alone. A program brings a `Device`, which makes matmuls and times calls of
-them. All matmuls of a precision take turns, so that a slow moment of the machine slows each of them.
+It is loaded by its path and uses only the standard library. A program brings a `Device`, which makes matmuls and
+times calls of them. All matmuls of a precision take turns, so that a slow moment of the machine slows each of them.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Device:
         raise NotImplementedError
 
     def matmul(self, dtype: str, shape: Shape) -> Timed:
-        """Return a matmul whose matrices are there; a RuntimeError if the framework cannot do it."""
+        """Return a matmul with its matrices allocated. Raise RuntimeError if the framework does not support it."""
         raise NotImplementedError
 
 

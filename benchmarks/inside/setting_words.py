@@ -1,4 +1,4 @@
-"""The settings of a framework as a list of names and types, read from the annotations of its own classes.
+"""The settings of a framework as a list of names and types, read from the annotations of its classes.
 
 Loaded by path inside the framework's environment by a backend's list_settings.py, after a change of its pins.
 """
@@ -7,13 +7,13 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 
-# Of a union's arms the first here wins: text and floats take in the rest.
+# For a union, the first of these wins: text and floats include the rest.
 WORDS = ("str", "float", "int", "bool", "list", "dict")
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 def word_of(annotation: object, known: Mapping[type, str]) -> str | None:
-    """The word for an annotation; None for what no text can hold. `known` classes stand for those below them."""
+    """Return the word for an annotation, or None if no text can hold it. `known` classes cover their subclasses."""
     found = set(_words_of(annotation, known))
     return next((word for word in WORDS if word in found), None)
 

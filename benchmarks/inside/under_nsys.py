@@ -2,9 +2,9 @@
 
     python under_nsys.py --ranks=0,8-15 --output=FOLDER/NAME -- PROGRAM ARGUMENT...
 
-Every task of a phase is started by this, by path, with any Python from 3.8 and its standard library. It replaces
-itself, so signals and exit codes are the program's own, and under nsys they are nsys's. A rank that is to be recorded
-and cannot be ends at once with 2, and its site ends the others: they would wait for it for ever.
+Every task of a phase starts through this script, by path, with Python 3.8 or newer and its standard library. It
+replaces itself, so signals and exit codes are those of the program, or of nsys. A rank that cannot be recorded as
+requested exits at once with code 2, and its site ends the others, which would otherwise wait for it forever.
 
 The options of nsys are those of NVIDIA's own launcher (NeMo-Run 0.11.1) and recipes, as nsys has them from 2025 on.
 """
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    cut = argv.index("--")  # the program has one of its own
+    cut = argv.index("--")  # the program may have another `--`
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", required=True, type=ranks_of, help="such as 0,1,8-15")
     parser.add_argument("--output", required=True, help="the report, without its ending; %%q{VARIABLE} is filled in")
@@ -86,7 +86,7 @@ def numbers_of_this_task(rank: int) -> dict[str, str]:
     }
 
 
-# --- what nsys is told --------------------------------------------------------------------------
+# --- the options of nsys ------------------------------------------------------------------------
 
 
 def nsys_options(options: argparse.Namespace, rank: int) -> list[str]:

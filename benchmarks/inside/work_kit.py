@@ -1,7 +1,7 @@
-"""What every work program needs inside a framework's environment: reads cases, perturbs weights, writes arrays.
+"""Common code of the work programs inside a framework's environment: cases, perturbed weights, arrays.
 
 A program loads this file by its path and imports nothing else of Stepmark: the standard library and numpy only. The
-launcher imports it too, so that both sides name the arrays alike. What is asked and answered is in work.py.
+launcher imports it too, so that both sides use the same array names. Request and report are in work.py.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array
 
 
 def parse(argv: list[str], *more: str) -> argparse.Namespace:
-    """`more` are whole numbers that a framework's program is told."""
+    """Return the options; `more` are names of further whole numbers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     for name in more:
@@ -158,7 +158,7 @@ def gradient_norm(gradients: Mapping[str, Array]) -> float:
 
 
 def one(found: Iterable[Any]) -> Any:
-    """What all parts of a model agree on; where they do not, all of it as text."""
+    """Return the value that all parts of a model share, or all values as text if they differ."""
     values = sorted(set(found))
     return values[0] if len(values) == 1 else ", ".join(map(str, values)) or "none"
 

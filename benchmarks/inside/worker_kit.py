@@ -1,4 +1,4 @@
-"""What every worker needs inside a framework's environment: events, step records, assertions, a clean end.
+"""Common code of the workers inside a framework's environment: events, step records, assertions, a clean end.
 
 A worker loads this file by its path and imports nothing else of Stepmark, so that the environments of
 frameworks need none of its packages: the standard library only, here and below.
@@ -117,10 +117,10 @@ class StepRecorder:
 
 
 class AdapterProof:
-    """Adapters have changed and nothing else has, by what each tensor was before the first step and after the last.
+    """Proof that training changed only the adapters.
 
-    A worker gives {name: a number that follows from every bit} of its adapters and of its frozen weights, at both
-    times: after the last step it costs no step any time.
+    Before the first step and after the last, a worker gives a checksum of every adapter and frozen weight by name.
+    This takes no time from any step.
     """
 
     def __init__(self, rank=0):
@@ -133,7 +133,7 @@ class AdapterProof:
         self._before = {"adapters": adapters, "frozen": frozen}
 
     def finish(self, adapters, frozen, without_gradient=()):
-        """`without_gradient` names adapters that the last step gave none, where a framework keeps gradients."""
+        """`without_gradient`: adapters without a gradient in the last step, if the framework keeps gradients."""
         self.failures = []
         unchanged = [name for name, bits in adapters.items() if bits == self._before["adapters"].get(name)]
         changed = [name for name, bits in frozen.items() if bits != self._before["frozen"].get(name)]
@@ -160,8 +160,8 @@ class AdapterProof:
 class Slowdown:
     """Makes every step (1 + fraction) times as long as it is, by a sleep at its end (--inject_slowdown).
 
-    Of ranks that wait for one another in a step, the first alone sleeps (see `slowdown`). If each slept by what it
-    measured itself, what one waits for another would be slept for again, which never ends from a fraction of 1 on.
+    If ranks wait for one another in a step, only the first one sleeps (see `slowdown`). Otherwise each would sleep
+    again for the time that it waited for another, without end for a fraction of 1 or more.
     """
 
     def __init__(self, fraction):
@@ -191,12 +191,12 @@ class Slowdown:
 
 
 def slowdown(options):
-    """What slows the steps of this rank; of ranks that wait for one another, the first alone does."""
+    """Return the slowdown of this rank. Ranks wait for one another, so only rank 0 is slowed."""
     return Slowdown(options.inject_slowdown if options.rank == 0 else 0.0)
 
 
 def load(path):
-    """A file beside the worker, as a module; the worker's folder is not on the import path."""
+    """Load a file next to the worker as a module; the worker's folder is not on the import path."""
     spec = importlib.util.spec_from_file_location(f"stepmark_{Path(path).stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -262,7 +262,7 @@ def run(options, train, failures, events, notes=list):
         events.write("end", rank=options.rank, status=status, message=message[:2000], failures=found, notes=notes())
 
     def stop(_number, _frame):
-        # An exception can be swallowed by whatever Python happens to run (jax's garbage collection hook did).
+        # Code that happens to run can swallow an exception (jax's garbage collection hook did).
         say_end("interrupted", "the worker was told to stop")
         os._exit(EXIT_INTERRUPTED)
 
@@ -324,9 +324,9 @@ def run_check(look, events):
 
 
 def check_devices(found, expected, names, *, alone=False):
-    """The devices that the task of a check sees: as many as the plan has on the node, of a name that it knows.
+    """Refuse if the task of a check does not see the number and kind of devices that the plan has on the node.
 
-    A process with a GPU of its own takes it by its number; one that is alone takes all that it sees.
+    A process with one GPU selects it by number. A process with `alone` uses all devices that it sees.
     """
     kinds = ", ".join(sorted(set(found)))
     if len(found) < expected or (alone and len(found) > expected):

@@ -62,7 +62,7 @@ def find_traces(place: Path) -> Found:
     files = next(filter(None, map(_traces_in, places)), None)
     if files is None:
         raise _no_trace(place, run)
-    # Of each rank and host its last session; each process names its session by its own clock.
+    # The last session of each rank and host. Each process names its session by its own clock.
     ranks = {path: _rank(path) for path in files}
     sessions = sorted((path for path in files if path.name.endswith(XPLANE)), key=lambda path: path.parent.name)
     last_session = {(ranks[path] or 0, path.name): path for path in sessions}

@@ -16,13 +16,13 @@ COLLECTIVE: Kind = "collective"
 NONE: Kind = "none"
 IDLE = "idle"
 
-# Inside a fusion these are no work: they name its inputs and its outputs.
+# Inside a fusion these are not work: they name its inputs and its outputs.
 UNCOUNTED = {"parameter", "constant", "tuple", "get-tuple-element"}
 NUMBER = re.compile(r"\.\d+(\.clone|\.remat\d*)*$")
 
 
 class KindRule(Value, frozen=True):
-    """One way to tell a kind."""
+    """One rule that recognises a kind."""
 
     kind: Kind
     of: Literal["opcode", "instruction", "kernel", "target", "holds", "holds_only", "scope"]
@@ -43,13 +43,13 @@ class Instruction(NamedTuple):
     """What the HLO of a program says of one of its instructions."""
 
     opcode: str
-    holds: frozenset[str] = frozenset()  # opcodes of what it calls, without those that are no work
+    holds: frozenset[str] = frozenset()  # opcodes of its called computations, without UNCOUNTED
     target: str = ""
     scope: str = ""
 
 
 class Operation(NamedTuple):
-    """Operations that are alike: what the profiler calls them, and what is known of them."""
+    """Equal operations: their name in the profiler and their known properties."""
 
     kernel: str
     hlo_op: str = ""
@@ -63,8 +63,8 @@ class Kinds:
         self._rules = [(rule, re.compile(rule.pattern)) for rule in rules.rules]
 
     def of(self, operation: Operation, instruction: Instruction | None) -> Kind:
-        """The kind of one operation; `instruction` is None where the trace holds no HLO of it."""
-        # XLA names an instruction after its opcode where nothing else names it: all-gather.86, all-gather-start.1.
+        """Return the kind of one operation; `instruction` is None if the trace has no HLO for it."""
+        # XLA names an instruction after its opcode by default: all-gather.86, all-gather-start.1.
         known = instruction or Instruction(opcode=NUMBER.sub("", operation.hlo_op or operation.kernel))
         return next((rule.kind for rule, pattern in self._rules if _fits(rule, pattern, operation, known)), "other")
 

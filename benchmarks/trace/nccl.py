@@ -5,9 +5,9 @@ A line is written for each call of each rank:
     node1:2073494:2073958 [2] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x145d recvbuff 0x145d count 18816 datatype 7
     op 0 root 0 comm 0x55956223bb90 [nranks=16] stream 0x55956223a9a0
 
-(one line in a log; NCCL 2.x src/enqueue.cc, RCCL adds `acc`, `task` and `globalrank`). `count` is what one rank gives
-to an all-gather and gets from a reduce-scatter; a size here is that of the whole, as nccl-tests counts: times nranks
-for these two and for an all-to-all. Of send and recv, it is the message.
+(one line in a log; NCCL 2.x src/enqueue.cc, RCCL adds `acc`, `task` and `globalrank`). `count` is the input of
+one rank to an all-gather, or its output of a reduce-scatter. A size here is the total, as in nccl-tests: count times
+nranks for these two and for an all-to-all. For send and recv, it is the size of the message.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""Nsight Systems' export to SQLite -> a Trace. Only reads.
+"""Read an SQLite export of Nsight Systems as a Trace.
 
 Tables and columns after NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025): tables exist
-only where something was recorded, so none is taken for granted. Times are nanoseconds since the session's start. A
+only if something was recorded. Times are nanoseconds since the session's start. A
 kernel's name and an NVTX range's text are numbers in StringIds. XLA wraps each launch of a program in an NVTX range
-`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`: as many steps as there are of the commonest. PyTorch marks
-none by itself, and then the whole capture is taken.
+`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`; the number of steps is that of the most frequent program.
+PyTorch does not mark programs, so the whole capture counts.
 """
 
 import re
@@ -36,7 +36,7 @@ Row = tuple[object, ...]
 def read_nsys(path: Path) -> Trace:
     """The trace of one process, as Nsight Systems wrapped it."""
     try:
-        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock, no journal beside it
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock and no journal file
         with closing(sqlite3.connect(uri, uri=True)) as database:
             return _trace(database, path)
     except (sqlite3.DatabaseError, OverflowError) as error:  # a damaged number may be no time
@@ -79,12 +79,12 @@ def _trace(database: sqlite3.Connection, path: Path) -> Trace:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns that a table has; none where there is no such table."""
+    """Return the columns of a table; empty if it does not exist."""
     return {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')}
 
 
 def _rows(database: sqlite3.Connection, table: str, *columns: str) -> Iterator[Row]:
-    """Return the rows of a table; None for a column it does not have, nothing where there is no such table."""
+    """Return the rows of a table, with None for a missing column; empty if the table does not exist."""
     there = _columns(database, table)
     if not there:
         return iter(())

@@ -43,7 +43,7 @@ class TraceFile(Value, frozen=True):
 
 
 class TraceReport(Value, frozen=True):
-    """All of it. What is unknown is null or empty."""
+    """The whole report. Unknown values are null or empty."""
 
     place: str
     title: str
@@ -67,14 +67,14 @@ class TraceReport(Value, frozen=True):
 
 
 class ProfiledRun(NamedTuple):
-    """What is known of the run that was profiled."""
+    """The known facts of the profiled run."""
 
     benchmark: Benchmark
     steps: list[Step]  # of the rank whose clock counts
 
 
 def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
-    """All that a place's traces say; RequestError where it holds none, or nothing of it can be read.
+    """Return the report of the traces in a place. Raise RequestError if it has no readable traces.
 
     `export` makes an SQLite file of a report of Nsight Systems, or raises a RequestError.
     """
@@ -110,7 +110,7 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
 
 
 def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
-    """`steps` as steps.jsonl has them, of the rank that was profiled; None where no step can be compared."""
+    """`steps` as steps.jsonl has them, of the profiled rank. Return None if no step can be compared."""
     window = summary.window
     timed = {step.step: step.seconds for step in steps if step.seconds is not None}
     first, last = window.first_step, window.last_step
@@ -143,9 +143,9 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
 
 
 def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
-    """The summary of each file; of a report of Nsight Systems through an export, where none is there already."""
+    """Yield the summary of each file. A report of Nsight Systems is exported first if that was not done before."""
     kinds = read_kinds(Configs().root)
-    several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 has no folder of its own
+    several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 does not have a separate folder
     asked = run.benchmark.instruments.profiling if run and found.is_measured else None
     on_gpu = run is not None and run.benchmark.hardware.kind == "gpu"
     exported = {path.with_suffix("") for path in found.of(SQLITE)}

@@ -1,9 +1,9 @@
-"""A trace -> where the time of a step goes, as values. Pure.
+"""Compute from a trace how the time of a step is spent. Pure.
 
-Every moment of the window belongs to one kind of work alone: to compute where any operation computes (of several
-kinds of compute, in the order of kinds.KINDS), else to collectives, else to copies, else it is idle. So the parts add
-up to the step time. Collectives that have a moment for themselves are exposed communication. Beside it stands how
-long each kind was at work in all, whatever ran beside it. A collective's time holds the wait for the slowest device.
+Every moment of the window belongs to exactly one kind of work, so the parts add up to the step time: compute if any
+operation computes (several kinds of compute in the order of kinds.KINDS), otherwise collectives, otherwise copies,
+otherwise idle. The part of collectives is exposed communication. In addition, each kind has its total time, including
+times when others ran too. The time of a collective includes the wait for the slowest device.
 """
 
 import itertools
@@ -29,7 +29,7 @@ class StepWindow(Value, frozen=True):
     last_step: int | None
     steps: int
     left_out: dict[str, int]  # why -> how many
-    is_whole_trace: bool = False  # taken as one step, for want of anything that tells steps apart
+    is_whole_trace: bool = False  # the trace counts as one step, because nothing separates its steps
 
 
 class DeviceTimes(Value, frozen=True):
@@ -40,7 +40,7 @@ class DeviceTimes(Value, frozen=True):
     devices: int
     seconds_per_step: float
     wall_seconds: dict[str, float]  # each moment to one kind, or idle; of collectives: exposed communication
-    work_seconds: dict[str, float]  # each kind in all, whatever ran beside it
+    work_seconds: dict[str, float]  # the total of each kind, including overlap
 
 
 class HostSummary(Value, frozen=True):
@@ -57,9 +57,9 @@ Span = tuple[int, int]
 
 
 def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) -> HostSummary | None:
-    """None where no device did anything in the trace.
+    """Return the summary, or None if no device did anything in the trace.
 
-    `profiling` is what the profiler of the run was asked for, where that is known.
+    `profiling`: the profiler's settings of the run, if they are known.
     """
     if not trace.devices:
         return None
@@ -186,7 +186,7 @@ class Steps(NamedTuple):
 
 
 def find_steps(trace: Trace) -> Steps | None:
-    """None: nothing in the trace tells one step from another."""
+    """Return the steps; None if nothing in the trace separates them."""
     module = _training_module(trace)
     if module is None:
         return None

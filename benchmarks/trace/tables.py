@@ -23,7 +23,7 @@ HOW_TO_READ = (
 
 
 def report_text(report: TraceReport) -> str:
-    """What was read, where a step goes, and NCCL's calls."""
+    """Return the text of a report: the files, how a step's time is spent, and NCCL's calls."""
     parts = [[report.title, *aligned(_rows(report))]]
     if report.mean is not None:
         parts.append(_times_part(report, report.mean))
@@ -72,7 +72,7 @@ def _file_text(file: TraceFile, place: str) -> str:
     return f"{text}host {printable(file.summary.host)}, {plural(file.summary.mean.devices, 'device')}"
 
 
-# --- where a step goes --------------------------------------------------------------------------
+# --- how a step's time is spent ------------------------------------------------------------------
 
 
 def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:

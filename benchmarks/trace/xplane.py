@@ -1,11 +1,11 @@
-"""XLA's profiler files (*.xplane.pb) -> a Trace. Pure: bytes in, values out.
+"""Read XLA's profiler files (*.xplane.pb) as a Trace. Pure: bytes in, values out.
 
-What lies where, as seen in traces of jaxlib 0.12.0.1 and read in openxla/xla (xla/backends/profiler):
-a GPU is a plane `/device:GPU:N` with a line a stream, each event a kernel or a copy with hlo_op and hlo_module beside
-it; a TPU is a plane `/device:TPU:N` with a line `XLA Ops`; a CPU has no plane: its operations lie in `/host:CPU` on
-the threads that ran them, with hlo_op, hlo_module and device_ordinal (left out where it is 0). There an
-operation that goes on by itself ends at the event `end: NAME` whose _c is its _p. The step marks are host events with
-step_num. The programs are in `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
+The format, from traces of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler): a GPU is a plane `/device:GPU:N`
+with one line per stream. Each event is a kernel or a copy with hlo_op and hlo_module. A TPU is a plane
+`/device:TPU:N` with a line `XLA Ops`. A CPU does not have a plane: its operations are in `/host:CPU` on the threads
+that ran them, with hlo_op, hlo_module and device_ordinal (omitted if 0). An asynchronous operation there ends at the
+event `end: NAME` whose _c is its _p. The step marks are host events with step_num. The programs are in
+`/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
 """
 
 import re
@@ -26,21 +26,23 @@ HOST_PLANE = "/host:CPU"
 PROGRAMS_PLANE = "/host:metadata"
 TIMES_PLANE = "Task Environment"
 STREAM = "Stream #"
-# Of a TPU, and of a GPU trace that was worked on afterwards; what else such planes have repeats it by other groups.
+# Lines of a TPU, and of a postprocessed GPU trace. Other lines of such planes repeat these in other groups.
 OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
-ABSOLUTE_NS = 10**17  # a time of the year 1973 or later, counted from 1970; else it counts from the profile's start
+ABSOLUTE_NS = (
+    10**17
+)  # a time of the year 1973 or later, counted from 1970; smaller times count from the profile's start
 END = b"end: "
 PYTHON = b"$"  # how a call of a Python function is marked
 HOST_STATS = (b"hlo_op", b"hlo_module", b"device_ordinal", b"_p", b"_c", b"step_num")
 
-# Of a scalar these are work all the same: the rest of what is done to a scalar is arithmetic on an index.
+# These count as work even on a scalar; other operations on scalars are arithmetic on an index.
 REDUCING = {"dot", "reduce", "reduce-window", "all-reduce", "custom-call"}
 
 Program = Mapping[str, Instruction]  # by the instruction's name
 
 
 def read_xplane(data: bytes, path: PurePath) -> Trace:
-    """The trace of one host; `path` says where it is from, in messages."""
+    """Return the trace of one host; `path` is shown in messages."""
     try:
         return _Reading(messages()["XSpace"].FromString(data), path).trace()
     except (DecodeError, OverflowError):  # lines are parsed as they are read; a damaged number may be no time
@@ -68,7 +70,7 @@ class _Plane:
         return map(messages()["XLine"].FromString, self._lines)
 
     def text(self, stat: Any) -> str:
-        """A stat's text stands in it, or is the name of another stat."""
+        """Return a stat's text, which it contains or refers to as the name of another stat."""
         return (stat.str_value or self.stat_names.get(stat.ref_value, b"")).decode(errors="replace")
 
     def number(self, name: bytes) -> int:
@@ -177,11 +179,11 @@ class _Reading:
             self._found.add(device, begin, max(end, ends.get(begun_by, end)), operation)
 
 
-# --- the programs inside a trace: of every HLO instruction, what tells its kind --------------------
+# --- the programs inside a trace: the properties of each HLO instruction that determine its kind ---
 
 
 def read_program(data: bytes) -> tuple[str, Program]:
-    """An HloProto as it stands in a trace: the module's name, and its instructions."""
+    """Return the module's name and instructions from an HloProto of a trace."""
     module = messages()["HloProto"].FromString(data).hlo_module
     inside = _Inside(module)
     found = {
@@ -198,7 +200,7 @@ def read_program(data: bytes) -> tuple[str, Program]:
 
 
 class _Inside:
-    """The opcodes that a computation holds, those of what it calls included."""
+    """The opcodes of a computation, including those of called computations."""
 
     def __init__(self, module: Any) -> None:
         self._instructions = {computation.id: computation.instructions for computation in module.computations}
@@ -226,10 +228,10 @@ class _Inside:
 #
 # Field numbers after openxla/xla: third_party/tsl/tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto, read
 # in November 2026; a field number is never given to another meaning. Fields that are not listed are skipped.
-# Planes, lines and programs are declared as bytes, which look the same in a file: each is parsed by itself, and only
-# where it is needed, so that a trace of hundreds of MB is never in memory as objects all at once.
+# Planes, lines and programs are declared as bytes, which have the same encoding. Each is parsed separately when it is
+# needed, so that a trace of hundreds of MB is never in memory as objects all at once.
 #
-# Fields as `number type name`; * is repeated. A type that is no scalar names another message.
+# Fields as `number type name`; * is repeated. A type that is not a scalar names another message.
 _FIELDS = {
     "XSpace": "1 bytes* planes, 2 string* errors, 3 string* warnings, 4 string* hostnames",
     "XPlane": "2 string name, 3 bytes* lines, 4 EventMetadataEntry* event_metadata, "
