@@ -1,7 +1,7 @@
 """Which rules of MLPerf a configuration breaks, each with its arithmetic.
 
-A broken rule refuses what cannot work or would fake its status, in any division. What only the closed division
-forbids is refused there, and noted in the open one.
+In any division, a broken rule refuses a configuration that cannot work or would fake its status. Rules of the closed
+division refuse there and become notes in the open one.
 """
 
 import math
@@ -72,7 +72,7 @@ def _interval(asked: Benchmark, submission: Submission) -> int | None:
 
 
 def _batch_text(asked: Benchmark) -> str:
-    """The arithmetic of the batch, for people."""
+    """Return the arithmetic of the batch as text."""
     batch, share = asked.batch, asked.parallelism
     replicas = f"{asked.gpus} GPUs / (TP {share.tensor} x PP {share.pipeline} x CP {share.context})"
     return f"MBS {batch.micro_batch_size} x GA {batch.gradient_accumulation} x {replicas} = {batch.global_batch_size}"

@@ -1,4 +1,4 @@
-"""What the package's checkers say, read from their text: two of them exit with 0 whatever they found."""
+"""Read the verdicts of the package's checkers from their text, because two of them always exit with 0."""
 
 import re
 from typing import Literal
@@ -24,7 +24,7 @@ class CheckerResult(Value, frozen=True):
     checker: Checker
     passed: bool
     complaints: list[str]  # warnings and errors, shortened; the last line of a crash
-    factor: float | None = None  # by which rcp_checker has the score multiplied, where it converged too fast
+    factor: float | None = None  # by which rcp_checker multiplies the score of a run that converged too fast
 
     def text(self) -> str:
         complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""
@@ -33,7 +33,7 @@ class CheckerResult(Value, frozen=True):
 
 
 def read_text(checker: Checker, text: str) -> CheckerResult:
-    """A checker passes where it says so, and nowhere says the contrary, and does not crash."""
+    """Return a checker's result. It passes if it reports success, reports no failure, and does not crash."""
     crashed = "Traceback (most recent call last)" in text
     good, bad = (re.search(pattern, text, re.MULTILINE) is not None for pattern in VERDICTS[checker])
     complaints = _complaints(text)

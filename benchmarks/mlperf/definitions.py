@@ -17,7 +17,7 @@ class Target(Value, frozen=True):
     at_most: Annotated[float, msgspec.Meta(gt=0)]
 
     def reached_by(self, value: float) -> bool:
-        """As the checkers have it: a loss of 0 or less, or one that is no number, reaches nothing."""
+        """Return whether a loss reaches the target. As in the checkers, 0 or less and NaN do not."""
         return 0 < value <= self.at_most
 
 

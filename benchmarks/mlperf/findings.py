@@ -1,7 +1,7 @@
-"""What the package's checkers let pass in one run: status, settings, cadence, clock, lines that cannot be read.
+"""Find defects of one run that the package's checkers miss: status, settings, cadence, clock, unreadable lines.
 
-An error makes a log no result: no status of success, a line or a time that cannot be read, another value of a
-setting that the rules fix. What accepted submissions have is a warning: another cadence above all.
+An error disqualifies a log: it lacks a status of success, has an unreadable line or time, or differs from a setting
+that the rules fix. Deviations that accepted submissions have are warnings, above all a different cadence.
 """
 
 from collections.abc import Iterator

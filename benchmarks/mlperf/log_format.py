@@ -1,7 +1,7 @@
-"""MLLOG as a format of foreign logs: its training steps, where the run tracked any, as every other format gives them.
+"""MLLOG as a format of foreign logs, for runs that log training steps.
 
-A step line comes every so many steps. Its seconds are the mean of those steps: from the line before it, or from the
-start of its block where the log says which step that was, by the lines' own clock; never across an evaluation.
+A step line covers several steps. Its seconds are their mean by the timestamps of the lines: since the previous line,
+or since the start of the block if the log gives its step; never across an evaluation.
 """
 
 import json
@@ -19,7 +19,7 @@ LOSS_KEYS = ("train_loss", "reduced_train_loss")
 
 
 class MllogFormat:
-    """`:::MLLOG {json}` lines, in a file of their own or among a job's other output."""
+    """`:::MLLOG {json}` lines, in a separate file or in a job's output."""
 
     name = "mllog"
     seconds_are = "the mean of the steps since the line before, by the lines' own clock, never across an evaluation"
@@ -44,7 +44,7 @@ MLLOG = MllogFormat()
 
 
 class _Reader:
-    """Records to events. Where a step is timed from is forgotten at every pause."""
+    """Convert records to events. Every pause resets the time from which steps are timed."""
 
     def __init__(self) -> None:
         self._tracker = AttemptTracker()
@@ -71,7 +71,7 @@ class _Reader:
     def _step(self, record: Record) -> LogEvent | None:
         logged, place = _tracked(record), record.step
         if logged is None or (logged.loss is None and place is None):
-            return None  # a time of a whole block, which is no step's
+            return None  # a time of a whole block, not of a step
         if place is None and record.samples is not None and self._batch:
             place = record.samples // self._batch
         if place is None:

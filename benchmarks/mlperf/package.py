@@ -56,7 +56,7 @@ class ReferencePoint(Value, frozen=True):
 
 
 class Expected(Value, frozen=True):
-    """What the reference needs at some batch size."""
+    """The samples that the reference needs at a batch size."""
 
     samples: float
     stdev: float

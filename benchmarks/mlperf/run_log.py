@@ -20,7 +20,7 @@ TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
 MINGLED = "mingled with another writer's line"  # the package's own parser reads the last of them
-LARGEST = 2**53  # beyond it a float is no count
+LARGEST = 2**53  # a larger float is not an exact count
 LONGEST_LINE = 1 << 20  # a longer one, as a progress bar paints, is read in pieces
 
 EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
@@ -60,7 +60,7 @@ class Record(Value, frozen=True):
 
 
 def number(value: Any) -> float | None:
-    """A finite number, None where it is none or absurd."""
+    """Return a plausible finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
         return None
     return None if math.isnan(value) else float(value)
@@ -114,7 +114,7 @@ class Evaluation(Value, frozen=True):
 
 
 class LoggedRun(Value, frozen=True):
-    """One run, as its log tells it."""
+    """One run, as logged."""
 
     records: list[Record]
     skipped: list[SkippedLine]
@@ -140,12 +140,12 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Of the open division, whose rules fix no settings."""
+        """Return whether the run is in the open division, whose rules do not fix settings."""
         return self.settings.get("submission_division") == "open"
 
     @property
     def batch(self) -> int | None:
-        """None also where what is logged is no count of samples."""
+        """Return the global batch; None if the logged value is not a positive count."""
         count = whole(self.settings.get("global_batch_size")) or 0
         return count if count > 0 else None
 
@@ -195,7 +195,7 @@ def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
 
 
 def _of_one_rank(records: Sequence[Record]) -> list[Record]:
-    """MLLOG is rank 0's; where all ranks wrote it, the lowest that starts a run tells it."""
+    """Return the records of one rank: usually rank 0; if all ranks logged, the lowest that starts a run."""
     starters = [record.rank for record in records if record.key == "run_start" and record.rank is not None]
     if not starters:
         return list(records)
@@ -242,7 +242,7 @@ def _one_line(value: Any) -> str | None:
 
 
 def _evaluations(records: Sequence[Record]) -> list[Evaluation]:
-    """Each evaluation once: what is said again of the same samples with the same value is another rank's."""
+    """Return each evaluation once. A repetition with the same samples and value comes from another rank."""
     found: list[Evaluation] = []
     for record in records:
         if record.key not in EVALUATION_KEYS:

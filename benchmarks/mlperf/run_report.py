@@ -22,7 +22,7 @@ class RunReport(Value, frozen=True):
     status_text: str  # as the log writes it; empty without run_stop
     target: float | None
     reached: bool | None
-    time_to_train_minutes: float | None  # run_stop - run_start, whatever the status
+    time_to_train_minutes: float | None  # run_stop - run_start, for any status
     init_seconds: float | None  # first init_start to run_start
     global_batch_size: int | None
     samples: int | None
@@ -78,7 +78,7 @@ def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
 
 
 def report_lines(report: RunReport, findings: list[Finding]) -> list[str]:
-    """The report of a run for people, and what it is to name of its findings."""
+    """Return the report of a run as lines, with its findings."""
     name = " on ".join(part for part in (report.benchmark or "unknown benchmark", report.platform) if part)
     ended = report.status if report.status != "unknown" else (report.status_text or "no run_stop")
     if report.time_to_train_minutes is not None:

@@ -55,7 +55,7 @@ class PrepareStep(Value, frozen=True):
     """One step of getting data and model ready; the container sees --out at the submission's `inside`."""
 
     name: str
-    asset: str  # of configs/assets: where it is whole, the step is left out
+    asset: str  # of configs/assets: if it is complete, the step is skipped
     command: list[str]
     minutes: Positive
     makes: str
@@ -97,7 +97,7 @@ def read_submission(configs: Configs, name: str) -> Submission:
     return configs.row("submissions", name, Submission)
 
 
-# What every submission's launcher takes: steps of the job beside training, and what the logger writes.
+# Settings of every submission's launcher: further steps of the job, and fields for the logger.
 COMMON_SETTINGS: Mapping[str, SettingType] = {
     "SEED": "int",
     "CLEAR_CACHES": "bool",
@@ -109,7 +109,7 @@ COMMON_SETTINGS: Mapping[str, SettingType] = {
     "MLPERF_SUBMISSION_PLATFORM": "str",
     "MLPERF_STATUS": "str",
 }
-# Of these, what the job itself does and the program inside is not told.
+# Those that only the job uses; they are not passed to the program.
 OF_THE_JOB = ("CLEAR_CACHES", "NCCL_TEST", "VBOOST_VALUE", "WALLTIME_RUNANDTIME")
 
 
@@ -120,7 +120,7 @@ def setting_types(submission: Submission) -> dict[str, str]:
     return {**COMMON_SETTINGS, **submission.settings, **own, **dict.fromkeys(knobs.layout().values(), "int")}
 
 
-# --- a benchmark as its submission is told of it ------------------------------------------------
+# --- a benchmark as settings of its submission --------------------------------------------------
 
 
 def division_of(asked: Benchmark) -> str:

@@ -1,5 +1,6 @@
-"""Time to train in its parts (training, evaluation, checkpoints, the rest), which sum up to run_stop - run_start; and
-what it would have been with the samples that the reference needs, which tells a slow machine from an unlucky seed.
+"""Time to train and its parts: training, evaluation, checkpoints and the rest, which sum up to run_stop - run_start.
+
+The time that the run would need for the reference's samples separates a slow machine from an unlucky seed.
 """
 
 import statistics
@@ -36,7 +37,7 @@ class Convergence(Value, frozen=True):
 
     expected: Expected
     ratio: float  # samples over expected
-    deviations: float | None  # how many of the reference's standard deviations it lies above its mean
+    deviations: float | None  # standard deviations of the reference above its mean
     seconds_at_reference: float  # time to train with the expected samples: training and evaluations in proportion
     word: Word
 

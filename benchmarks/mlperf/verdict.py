@@ -127,7 +127,7 @@ def _no_submission(one: CheckedSet) -> list[str]:
 
 
 def text(verdict: Verdict) -> str:
-    """The verdict for people: each set, each run, and last the one word."""
+    """Return the verdict as text: each set, each run, and the verdict last."""
     shown = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
     names = list(dict.fromkeys(one.ruleset.name for one in verdict.sets))
     passes = verdict.verdict == "passes"
