@@ -18,8 +18,8 @@ from benchmarks.reading.read_log import MFU_RATE, SAMPLES_RATE, TOKENS_RATE, one
 from benchmarks.values import Scalar, Step, Value, Window
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
-# A framework may count a vocabulary that it padded: Megatron's count of Llama 3.1 8B is 0.04% more where tensor
-# parallelism over 8 pads it. Beside what rounding leaves open.
+# A framework may count a padded vocabulary: with tensor parallelism over 8, Megatron's count for Llama 3.1 8B is
+# 0.04% larger. This comes on top of rounding.
 PADDED_VOCABULARY = 5e-4
 REFUTED = 2.0  # conventions, recomputation and padding explain less
 ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
@@ -125,7 +125,7 @@ PRINTED_TIMES = "the step times are those the framework printed"
 
 
 def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
-    """Where a log has no time of any step, the times that follow from its rates and the flags' batch; and a note."""
+    """Return the steps and a note. Without any step time, times follow from the log's rates and the flags' batch."""
     if any(step.seconds is not None for step in steps):
         return steps, PRINTED_TIMES
     by_rate = [(step, _seconds_by_rate(step, workload)) for step in steps]
@@ -149,7 +149,7 @@ def _seconds_by_rate(step: Step, workload: Workload) -> float | None:
 
 
 def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
-    """The medians of further rates that the framework printed for the counted steps, those alone that it printed."""
+    """Return the medians of the other rates that the framework printed for the counted steps."""
     counted = [step.framework_rates or {} for step in marked if step.excluded_because is None]
     names = sorted({name for rates in counted for name in rates})
     return {
@@ -158,8 +158,10 @@ def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
 
 
 def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Every counted step (where none is, every step) must be of the batch that the flag gives: with another, every
-    figure is of other work."""
+    """Return a complaint if a counted step (or any step, if none counts) has another batch than the flag.
+
+    All metrics would then describe other work.
+    """
     asked = workload.global_batch_size
     judged = [step for step in steps if step.excluded_because is None] or steps
     others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
@@ -246,8 +248,10 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
 
 
 def _not_finite(steps: Sequence[Step], *, prints_loss: bool) -> list[str]:
-    """A log line without a loss is no step, so a step without one had a loss that is not finite. Where the
-    framework says that it left the step out, it says why."""
+    """Return complaints about losses or gradient norms that are not finite.
+
+    Only lines with a loss are steps, so a step without a loss value had one that is not finite.
+    """
     losses = [s.step for s in steps if prints_loss and s.loss is None and s.excluded_because is None]
     gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
     return [

@@ -1,4 +1,4 @@
-"""What launch/ingest.py prints of a log: the public JSON, or a table for people."""
+"""The output of launch/ingest.py for a log: the public JSON, or a table."""
 
 import math
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def outcome_of(
 def _nearest(
     result: ForeignResult, workload: Workload, window: str, log_format: LogFormat, configs_root: Path
 ) -> Nearest:
-    """The published row that the figures are held against, or why there is none."""
+    """Return the published row to compare with, or why there is no such row."""
     if result.status != "valid":
         return None, "the figures are invalid"
     from benchmarks.measuring.summary import BenchmarkFigures
@@ -69,7 +69,7 @@ def _nearest(
         **msgspec.structs.asdict(result.benchmark),
         backend=backend.name,
         engine=backend.engines[0] if len(backend.engines) == 1 else "",
-        nodes=0,  # no log says it
+        nodes=0,  # not in any log
         parallelism={} if workload.gpus > 1 else {"data": 1},
     )
     speed, rows = result.tokens_per_second_per_gpu, read_references(configs_root)
@@ -126,7 +126,7 @@ class Report(NamedTuple):
         return (self.log_format.no_seconds or "its line has none") if without else None
 
     def table(self) -> str:
-        """A line for each attempt, then what was left out."""
+        """Return a line for each attempt, then the excluded steps."""
         skipped = self.log.skipped
         attempts = [choose_window(one_series(steps), self.window)[1] for steps in self.log.attempts]
         rows = [_row(steps) for steps in attempts]

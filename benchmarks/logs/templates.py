@@ -1,8 +1,7 @@
-"""Log formats as data: a template says what a step's line looks like (configs/log_formats, or ingest.py --pattern).
+"""Log formats as data: templates of step lines (configs/log_formats, or ingest.py --pattern).
 
-A template is the line as it is printed, with a field in braces where a number is, `...` for anything, and a blank
-for any blanks (beside `...`, for none too): `iter {step}: loss {loss}, time {milliseconds}ms`. It may stand anywhere
-in a line.
+A template is the printed line with a field in braces for each number, `...` for any text, and a blank for any blanks
+(next to `...`, also for no blank): `iter {step}: loss {loss}, time {milliseconds}ms`. It matches anywhere in a line.
 """
 
 import math
@@ -55,7 +54,7 @@ WHOLE = rb"\d{1,15}+"
 DECIMAL = rb"[+-]?(?:%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
 NUMBER = DECIMAL % rb"\d++"
 RATE = DECIMAL % rb"(?:\d{1,3}(?:,\d{3})++|\d++)"  # torchtitan prints 193,831
-# A number that goes on, as 1,5 and 12.5k do, is not read in part.
+# A number such as 1,5 or 12.5k must not be read in part.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
 ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
 OF_A_NUMBER = "0123456789._eEkKMGT"  # of which the empty text is a part too
@@ -95,7 +94,7 @@ class Template:
         self.around_anchor = re.compile(_regex(self.parts, anchor_at, begins=begins))
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
-        """The fields' numbers; None where the text does not fit, UnreadableError where one ends where it was cut."""
+        """Return the fields' numbers, or None without a match. Raise UnreadableError if a number is cut off."""
         match = self.pattern.search(text) if text.find(self.anchor) >= 0 else None  # most texts lack it
         if match is None:
             return None
@@ -104,7 +103,7 @@ class Template:
         return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
 
     def beginning(self) -> "Template":
-        """What tells a step's line: all up to the step, and what is fixed behind it. Where that has no word, all."""
+        """Return the part that identifies a step line: up to the fixed text after the step, or all."""
         last = next((at for at, part in enumerate(self.parts) if part[0] == "step"), -1)
         texts = [f"{{{field}}}" if field else dots or blank or literal for field, dots, blank, literal in self.parts]
         after = last + 1
@@ -115,8 +114,9 @@ class Template:
 
 
 def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes:
-    """What follows a gap is taken where it first fits: looked for again further on, it leaves less for the rest.
-    No gap is longer than a line is looked at.
+    """Return the regular expression. After a gap, the first match is final, because a later one leaves less text.
+
+    A gap is at most as long as the part of a line that is read.
     """
     found, opened = b"", b""
     for at, (field, dots, blank, literal) in enumerate(parts):
@@ -134,7 +134,7 @@ def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes
 
 
 def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
-    """What the template has beside a number need not be ruled out there."""
+    """Return the pattern of a number, without guards that the neighbouring text makes unnecessary."""
     field = parts[at][0]
     _, gap, *before = parts[at - 1] if at else NO_PART
     _, _, *after = parts[at + 1] if at + 1 < len(parts) else NO_PART
@@ -163,9 +163,9 @@ class FormatFacts(Value, frozen=True):
     title: str
     source: str  # repository and file of the print statement
     date: str  # when it was read
-    line: str | list[str]  # templates of a step's line, the first that fits is taken
+    line: str | list[str]  # templates of a step line; the first that matches counts
     begins: str = ""  # a template that begins every step's line; empty: the beginning of the first
-    more: list[str] = []  # templates of what a step's line may have too
+    more: list[str] = []  # templates of optional parts of a step line
     starts: list[str] = []  # texts that a whole job prints once, at its start
     seconds_are: str = ""  # what the printed time of a step is
     no_seconds: str = ""  # why none is printed
@@ -217,7 +217,7 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """The line around a word, and why its end is no end of line; None if the word begins no report there."""
+        """Return the line around a word, and why it is incomplete; None if no report begins there."""
         rest, cut = window.line_from(found)
         before = window.text_before(found)
         text = before + rest
@@ -329,7 +329,7 @@ def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
 
 
 def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
-    """What the last digit of a field is worth; 0 where it is not there or has an exponent."""
+    """Return the value of a field's last digit; 0 if the field is missing or has an exponent."""
     text = match.groupdict().get(field) if match else None
     if text is None or not re.fullmatch(rb"[\d,._+-]+", text):
         return 0.0

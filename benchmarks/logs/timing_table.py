@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 
 class Row(Value, frozen=True):
-    """What one log says. Figures are of the window's counted steps in the last attempt; None is unknown."""
+    """The metrics of one log, over the counted steps of the last attempt. None means unknown."""
 
     path: str
     status: Status
@@ -175,7 +175,7 @@ HEADINGS = [
 
 
 def as_table(timings: Timings) -> str:
-    """The table for people."""
+    """Return the timings as a table."""
     rows, rule = timings.rows, timings.window
     trained = [row for row in rows if row.format]
     over = "iterations" if window_rule.last_step_wanted(rule) is not None else "window"

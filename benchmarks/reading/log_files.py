@@ -26,7 +26,7 @@ UNREADABLE_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) -> list[Path]:
-    """A file whatever its name; of a folder those that are called as logs are. `on_error`: it can't be listed."""
+    """Return a file, or the files of a folder with names of logs. `on_error` gets errors of listing it."""
     if not place.is_dir():
         return [place]
     walk = os.walk(place, onerror=on_error)

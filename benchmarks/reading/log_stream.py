@@ -1,11 +1,10 @@
-"""The stream of a foreign log: what every format of one line a step shares.
+"""The stream of a foreign log: common code of all formats with one line per step.
 
-What lives here: the window of a log that is in memory, ANSI colours, the rank a line is labelled with,
-the loop that finds step lines and start-up lines, and the fields of a step line. What they
-are called is a format's business (jax_backend/logs.py, nemo_backend/logs.py); which attempt a step belongs to is
-decided in benchmarks/reading/read_log.py.
+This module has the window of a log in memory, ANSI colours, rank labels, the loop that finds step lines and start-up
+lines, and the fields of a step line. The formats define the names of the fields (jax_backend/logs.py,
+nemo_backend/logs.py). benchmarks/reading/read_log.py assigns steps to attempts.
 
-A window of the stream is searched for one word with bytes.find; only the lines that have it are looked at.
+A window of the stream is searched for one word with bytes.find, and only lines with that word are parsed.
 """
 
 import re
@@ -17,14 +16,14 @@ from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.reading.read_log import CHUNK_BYTES, AttemptTracker
 from benchmarks.values import Step, Value
 
-# What is looked at before and after the word. A line may be longer (any length), a step's report is not;
-# and as every decision is made from these bytes alone, the size of the chunks can't change what is read.
+# The bytes before and after the word that are read. A line may be longer, but a step's report is not. Every decision
+# uses only these bytes, so the size of the chunks cannot change the result.
 LOOKBEHIND = 512
 LOOKAHEAD = 4096
 
 LONGEST_SECONDS = 1e9  # 30 years
 
-GRADIENT_NOT_FINITE = "gradient norm not finite"  # why a step is left out
+GRADIENT_NOT_FINITE = "gradient norm not finite"  # why a step is excluded
 
 ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 RANK = re.compile(
@@ -123,9 +122,9 @@ class Window:
         return rank_of_line(self.line_before(position))
 
     def line_from(self, position: int, begins: re.Pattern[bytes] | None = None) -> tuple[bytes, str]:
-        """The line from a position on, without colours, and why its end is no end of line ('' where it is one).
+        """Return the line from a position on, without colours, and why it is incomplete ('' if it is complete).
 
-        Where another step's report begins in it, two writers have met.
+        If the report of another step begins in it, the output of two writers is interleaved.
         """
         newline = self.text.find(b"\n", position, position + LOOKAHEAD)
         last = newline if newline >= 0 else min(len(self.text), position + LOOKAHEAD)
@@ -163,12 +162,12 @@ def shown(text: bytes) -> str:
 
 
 def can_be_a_time(seconds: float) -> bool:
-    """Of a step. In damaged logs are times beyond all, whose squares are no numbers."""
+    """Return whether a value is plausible as a step time. Damaged logs contain times whose squares overflow."""
     return 0 <= seconds < LONGEST_SECONDS
 
 
 def number_of(name: bytes, value: bytes) -> float:
-    """A field's value, which must be a number and nothing else."""
+    """Return a field's value, which must be exactly one number."""
     number = NUMBER.fullmatch(value)
     if number is None:
         raise UnreadableError(f"{name.decode()} is not a number: {shown(value)}")
@@ -176,8 +175,10 @@ def number_of(name: bytes, value: bytes) -> float:
 
 
 class Fields:
-    """The `name: value` of a step line. A value is believed where it is whole: where another field, the separator or
-    the line's end follows it."""
+    """The `name: value` fields of a step line.
+
+    A value counts only if it is complete: another field, the separator or the end of the line follows it.
+    """
 
     def __init__(self, text: bytes, cut: str, separator: bytes, *, closed: bool = False) -> None:
         """`cut`: why the text ends before its line does. `closed`: the separator follows the last field too."""
@@ -202,7 +203,7 @@ class Fields:
         return not self._values
 
     def ends_whole(self) -> bool:
-        """Of a closed line: nothing follows its last field."""
+        """Return whether nothing follows the last field of a closed line."""
         return not self._cut and not self._rest.strip(b" \t\"'}\\")
 
     def refuse(self, reason: str) -> NoReturn:
@@ -214,7 +215,7 @@ class Fields:
             raise UnreadableError(f"mingled: {self._twice.decode(errors='backslashreplace')} stands twice")
 
     def value(self, *names: bytes) -> tuple[bytes, bytes]:
-        """The first of these fields that is there, and its text, which is whole."""
+        """Return the first of these fields that exists, and its complete text."""
         name = self._first(names)
         if name is None:
             raise UnreadableError(self._cut or f"truncated: no {names[0].decode()}")
@@ -230,7 +231,7 @@ class Fields:
         name, text = self.value(*names)
         now, slash, average = text.partition(b"/")
         if slash:
-            number_of(name, average)  # half a pair is no pair
+            number_of(name, average)  # both numbers of a pair must be valid
         return number_of(name, now)
 
     def optional(self, *names: bytes) -> float | None:
@@ -250,7 +251,7 @@ class Fields:
         return seconds
 
     def whole_number(self, name: bytes) -> int | None:
-        """Of at most 15 digits; None where it is none: for a field that is no reason to skip a line."""
+        """Return a whole number of at most 15 digits, or None. A bad value does not skip the line."""
         text = self._sure(name)
         return int(text) if len(text) <= 15 and text.isdigit() else None
 
@@ -289,7 +290,7 @@ class StartLine:
     """A line printed at a start: by each process, or by one of the whole job."""
 
     def __init__(self, word: bytes, line: bytes, *, of_the_job: bool = False) -> None:
-        self.word = word  # which is searched for; the line is then matched where it stands
+        self.word = word  # which is searched for; the line is then matched at its position
         self.line = re.compile(line)
         self.of_the_job = of_the_job
 
@@ -303,7 +304,7 @@ class StartLine:
 
 
 class Starts:
-    """Where start-up lines stand in a window."""
+    """The positions of start-up lines in a window."""
 
     def __init__(self, window: Window, lines: Sequence[StartLine], tracker: AttemptTracker) -> None:
         self._window = window
@@ -342,7 +343,7 @@ class LineFormat(ABC):
 
     @abstractmethod
     def report(self, window: Window, found: int) -> StepReport | None:
-        """What the line says that has the word there; UnreadableError where it can't be known, None of no step."""
+        """Return the report of the line with the word, or None. Raise UnreadableError if the line is damaged."""
 
     def is_step(self, window: Window, found: int) -> bool:
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None

@@ -1,7 +1,6 @@
-"""Foreign logs, whatever wrote them: which format a log has, and which attempt a step belongs to.
+"""Find the format of a foreign log, and the attempt of each step.
 
-Pure: streams and events in, events out. What a line of a log looks like is the backend's business
-(its LogFormat).
+Pure: streams and events in, events out. The backend's LogFormat defines the lines of a log.
 """
 
 from collections import Counter
@@ -42,15 +41,15 @@ def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFo
 
 
 class AttemptTracker:
-    """Tells a restart from a second host that reports the same steps. One rule for every log format.
+    """Distinguish a restart from a second host that reports the same steps. One rule for every log format.
 
-    A source is a rank where the lines name one, None where they don't.
+    A source is the rank that the lines name, or None.
     - A rank reports each step once, in order: a step it already reported, or a lower one, is a restart.
     - Lines without a rank may come from several hosts, at most one step apart: 5,5,6,6 and 5,6,5,6 are
       duplicates. Back by more than one step, or back to step 0, is a restart.
     - A start-up line of a source that has already reported steps is a restart; one that a whole job
-      prints once is a restart where any source has.
-    Attempts are never merged: where a second host and a restart look the same, it is a restart.
+      prints once is a restart if any source has.
+    Attempts are never merged: if a second host and a restart look the same, it is a restart.
     """
 
     def __init__(self) -> None:
@@ -64,8 +63,7 @@ class AttemptTracker:
             self._begin()
 
     def job_started(self) -> None:
-        """A start-up line was read that one process of a whole job prints: whoever reported steps before,
-        they were an earlier job's."""
+        """Note a start-up line that a whole job prints once: all earlier steps belong to an earlier job."""
         if self._highest:
             self._begin()
 
@@ -131,7 +129,7 @@ def one_series(steps: Sequence[Step]) -> list[Step]:
 
 
 def stride(numbers: Sequence[int]) -> int:
-    """The logging interval of ascending steps: the distance that most neighbours have, 1 where none has it."""
+    """Return the logging interval of ascending steps: the distance of most neighbours, or 1."""
     distances = Counter(map(sub, numbers[1:], numbers))
     if not distances:
         return 1

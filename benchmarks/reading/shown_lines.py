@@ -6,7 +6,7 @@ from benchmarks.secret_rules import Known, hidden_in_log
 from benchmarks.text import printable
 
 SHOWN_CHARACTERS = 200
-# Who wrote a line (srun --label, torchrun, Ray) and when: says nothing about why.
+# The writer of a line (srun --label, torchrun, Ray) and its time, which are not part of the message.
 WRITER = re.compile(
     rb"(?:\s*(?:\d{1,7}: |\[(?:rank|default)\d{1,7}\]:? ?|\((?:\w+ )?pid=\d+[^)]*\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ))*"

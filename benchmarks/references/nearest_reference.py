@@ -40,7 +40,7 @@ def table_text(rows: Sequence[Reference]) -> str:
     return "\n".join([*lines, f"{len(rows)} rows"])
 
 
-Nearest = tuple[NearestRow | None, str]  # the row, or why there is none
+Nearest = tuple[NearestRow | None, str]  # the row, or why there is no row
 
 
 def nearest_of_result(result: Result, rows: Sequence[Reference]) -> Nearest:
@@ -48,9 +48,9 @@ def nearest_of_result(result: Result, rows: Sequence[Reference]) -> Nearest:
 
 
 def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequence[Reference]) -> Nearest:
-    """The row to compare with, or why there is none. `speed`: tokens/s per GPU.
+    """Return the row to compare with, or why there is no such row. `speed`: tokens/s per GPU.
 
-    Of a log that Stepmark did not write, an empty engine or parallelism is not known.
+    For a foreign log, an empty engine or parallelism means that it is not known.
     """
     if speed is None:
         return None, "the run has no speed"
