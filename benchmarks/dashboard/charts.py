@@ -36,7 +36,7 @@ def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, 
 
 
 def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
-    """The line of each run; where one would mix benchmarks or machines, its digests tell them apart."""
+    """Return the line of each run. If one name covers several benchmarks or machines, add digests."""
     names = line_names(SERIES, entries)
     digests = [
         " ".join(run.origin.identity.get(kind, "unknown")[:SHOWN_DIGITS] for kind in ("benchmark", "machine"))

@@ -1,11 +1,11 @@
 """TensorBoard's event files: the scalars of a run's steps, and the records of a dashboard.
 
-Times are `perf/...`. Those of a run under a profiler are `profiled/...`, and of one that was slowed on purpose
-`slowed/...`, so that no chart draws them beside runs that are comparable; so are the steps of other runs in which jax
-recorded or compiled (PGLE). The loss is `train/loss` of all of them: neither changes it.
+Times are `perf/...`. Times under a profiler, or in steps in which jax recorded or compiled (PGLE), are
+`profiled/...`; times of a run with an injected slowdown are `slowed/...`. So no chart draws them with comparable
+runs. The loss is always `train/loss`, because none of this changes it.
 
-The records are written here in place, without TensorFlow: its own writer has a thread that dies with a traceback on a
-full disk and takes time from a CPU that trains.
+The records are written here without TensorFlow's writer, whose thread dies with a traceback on a full disk and takes
+time from a training CPU.
 """
 
 import contextlib
@@ -48,9 +48,9 @@ def plain(text: str) -> str:
 class ScalarWriter:
     """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while.
 
-    Encoding scalars takes processor time. On a machine that trains on its own CPU that would show in quick
-    steps, so those are kept until the run has ended; nobody watches ten points a second. So are the samples of the
-    machines: the files of hundreds of nodes on a shared disk are read once.
+    Encoding scalars takes processor time, which would slow quick steps on a training CPU. Quick steps are therefore
+    written when the run has ended. The samples of the machines are written then too, so that the files of hundreds of
+    nodes on a shared disk are read once.
     """
 
     LIVE_STEP_SECONDS = 0.1
@@ -159,7 +159,7 @@ def event(step: int, when: float, found: Mapping[str, float]) -> bytes:
 
 
 def write_ended(folder: RunFolder) -> None:
-    """The scalars of a run that has ended, where nobody followed it and wrote them as its steps came."""
+    """Write the scalars of an ended run, unless they were written during the run."""
     if any((folder.path / "tensorboard").glob(EVENT_FILES)):
         return
     writer = ScalarWriter(folder, folder.benchmark())
@@ -170,7 +170,7 @@ def write_ended(folder: RunFolder) -> None:
 
 
 # --- what the machines did in each step --------------------------------------------------------------
-# A step that no sample falls in has no figures of its own: they are those of the next one that has.
+# A step without a sample has no values; they belong to the next step with one.
 
 FIRST_EVENTS = "events-rank0.jsonl"
 SLOWER = sum(THROTTLE_BITS.values())
@@ -241,7 +241,7 @@ def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample
 
 
 def _begin_of(phase_dir: Path) -> float | None:
-    """Return when rank 0 began its first step, by its own clock; None if its worker does not say so."""
+    """Return when rank 0 began its first step, by its own clock; None if its worker did not record it."""
     with contextlib.suppress(OSError), (phase_dir / FIRST_EVENTS).open("rb") as stream:
         for line in stream:
             with contextlib.suppress(*NOT_JSON, TypeError, KeyError):

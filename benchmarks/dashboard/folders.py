@@ -1,8 +1,8 @@
-"""What the log directory is to hold -> its files.
+"""Update the log directory of TensorBoard to the wanted content.
 
-A folder that is as before is left alone; one that has become another gets a new file in place of the old one; one
-that is no longer wanted goes. A file's name ends with the digest of what is in it, so nothing is read back and an
-interrupted update is put right by the next one. TensorBoard can read the directory at any time.
+Unchanged folders are kept, changed ones get a new file that replaces the old one, and unneeded ones are removed. A
+file's name ends with the digest of its content, so nothing is read back, and the next update repairs an interrupted
+one. TensorBoard can read the directory at any time.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ MARK = "tfevents"  # TensorBoard reads the files that have this in their names
 ROOT = "."  # the log directory itself
 KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
-FORMAT = 8  # of what is written: another number makes all of it anew
+FORMAT = 8  # version of the files; a new number recreates them all
 
 
 class Point(Value, frozen=True):
@@ -97,9 +97,9 @@ def keep(logdir: Path, wanted: Sequence[Board]) -> int:
 
 
 def _keep_folder(path: Path, board: Board) -> bool:
-    """Whether it has become another."""
+    """Write the folder, and return whether it has changed."""
     path.mkdir(parents=True, exist_ok=True)
-    if board.name != ROOT:  # all other folders lie in it
+    if board.name != ROOT:  # all other folders are in it
         _keep_links(path, board.links)
     content = [FORMAT, board.table, board.name, board.points, board.place]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
@@ -165,7 +165,7 @@ def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
 
 
 def _key(name: str) -> str:
-    """TensorBoard orders columns by these; what a person reads is the name."""
+    """Return the key by which TensorBoard sorts a column; the user sees its name."""
     return f"{FIRST_COLUMNS.index(name)} {name}" if name in FIRST_COLUMNS else name
 
 

@@ -77,7 +77,7 @@ def tflops(run: FinishedRun) -> str:
 
 
 def why_not_drawn(run: FinishedRun) -> str | None:
-    """Why a run is no point of a chart over many runs; None: it is one."""
+    """Return why a run is not a point of charts over many runs, or None."""
     if run.status != "valid":
         return run.status
     if run.slowed_by:
@@ -91,12 +91,12 @@ def why_not_drawn(run: FinishedRun) -> str | None:
 
 
 def unix_seconds(run: FinishedRun) -> float:
-    """Of a run without a time in its name, 0: it comes first."""
+    """Return the start of a run; 0 if its name has no time, so that it comes first."""
     return parsed_time(run.started) or 0.0
 
 
 def parsed_time(text: str) -> float | None:
-    """A time in UTC, whole or a date alone, as Unix time."""
+    """Return a UTC time, or a date, as Unix time."""
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -130,14 +130,14 @@ def trial_name(run: FinishedRun, *, newest: bool) -> str:
 
 
 def _end(run: FinishedRun) -> str:
-    """What commands take for the run's id, where no other run's ends so."""
+    """Return the end of the run's id, which commands accept if it is unique."""
     return run.run_id.rpartition("-")[2]
 
 
 def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
-    """By what people call it: what is trained, by whom, on what; where, and how, only as far as the lines differ.
+    """Return the names of lines: the training, framework and hardware; site and layout only if the lines differ.
 
-    What is trained comes first: so the lines of a chart stand together, and TensorBoard gives them other colours.
+    The training comes first, so that the lines of a chart are adjacent and TensorBoard gives them different colours.
     """
     rows = [_line_words(run) for run in entries]
     shared = {key for key in _DETAILS if len({row[key] for row in rows}) == 1}

@@ -1,8 +1,8 @@
-"""All runs of a folder -> the dashboard's directory: reads what there is, decides what is to be, has it written.
+"""Update the dashboard's directory from all runs of a folder.
 
-Of the newest runs each has a row of the table, its own live scalars and its profiles, by links. The profile plugin
-looks for RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches beside the links, so a run's own folder
-stays as it was sealed.
+Each of the newest runs has a row of the table and links to its live scalars and its profiles. The profile plugin
+looks for RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches next to the links, so the sealed folder of
+a run does not change.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def _board_of_run(output_dir: Path, entry: FinishedRun, kind: str, notes: list[s
 
 
 def _profile_links(run: Path) -> dict[str, str]:
-    """The last profile of the measured phase; ranks of one host are told apart in the name."""
+    """Return links to the last profile of the measured phase. The name includes the rank if it is not 0."""
     from benchmarks.trace.files import find_traces
 
     links = {}

@@ -130,7 +130,7 @@ def _sha256(path: Path) -> str:
 
 class Unpacked(NamedTuple):
     archived: Archived | None  # None if it holds no sums that can be read
-    differences: list[str]  # from what was written, each in a sentence; empty if the archive is whole
+    differences: list[str]  # from the written files, one sentence each; empty if the archive is intact
 
 
 def unpack(archive: Path, target: Path) -> Unpacked:

@@ -1,4 +1,4 @@
-"""Many runs as text: a table for people, CSV, JSON. Pure.
+"""Many runs as text: a table, CSV, JSON. Pure.
 
 CSV and JSON hold every field of a FinishedRun. The table puts runs of the same work under one heading, the newest
 last.
@@ -30,7 +30,7 @@ class Selected(Value, frozen=True):
     problems: list[Problem]
 
 
-# --- for people -----------------------------------------------------------------------------------
+# --- table ----------------------------------------------------------------------------------------
 
 
 def as_table(listing: Selected, every: Collection[str] = ()) -> str:
@@ -46,7 +46,7 @@ def as_table(listing: Selected, every: Collection[str] = ()) -> str:
     }  # a part of a name is looked for in the folder itself
     for what, entries in sorted(groups.items(), key=lambda group: group[1][-1].started):
         rows = _rows(entries, names)
-        lines += [printable(line) for line in (what, *rows, "")]  # whoever wrote a run may be a stranger
+        lines += [printable(line) for line in (what, *rows, "")]  # a run may come from an untrusted source
     return "\n".join([*lines, _closing(listing)]) + "\n"
 
 

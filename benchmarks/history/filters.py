@@ -59,7 +59,7 @@ class Condition(Value, frozen=True):
 
 
 def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> Condition:
-    """What was typed, or RequestError with what it should have been. `flag`: "" where conditions are plain words."""
+    """Return the condition. Raise RequestError with the expected form. `flag` is "" for plain words."""
     where = f"--{flag}" if flag else ""
 
     def refused(why: str) -> RequestError:
@@ -129,7 +129,7 @@ def _sql_fits(key: Key, sign: Operator, value: str) -> tuple[str, list[str | flo
 
 
 def columns_of(entry: FinishedRun) -> tuple[str | float | None, ...]:
-    """The values of COLUMNS: what SQL sees of a run. A time that is not known is none."""
+    """Return the values of COLUMNS for SQL. An unknown time is None."""
     row = [field_of(entry, column) for column in COLUMNS]
     tags = f"{SEPARATOR}{SEPARATOR.join(entry.labels.tags)}{SEPARATOR}" if entry.labels.tags else ""
     row[COLUMNS.index("tags")] = tags

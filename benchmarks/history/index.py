@@ -1,12 +1,12 @@
 """Many runs in one SQLite file, so that a question about a hundred thousand of them takes about a second.
 
-The folders are the truth. The file is derived: it may be deleted at any time, and is made anew where it is missing,
-damaged, or of another version. Opening it looks for what is new, changed or gone: one stat a folder, since every file
-of a run is put in place by renaming, which changes its folder's time. Where it cannot be kept (no space, no locks on
-that file system), it is made in memory.
+The folders are the source of truth. The file is derived: you can delete it at any time, and Stepmark recreates it if
+it is missing, damaged or of another version. Opening it finds new, changed and deleted folders with one stat each,
+because every file of a run is put in place by renaming, which changes the time of its folder. If the index cannot be
+stored (no space, no locks on the file system), it is made in memory.
 
-A run lies in the folder itself, or one level deeper (results/team/RUN). What has a name that Stepmark uses otherwise,
-or a dot before it, is no run; files are none either. All else is a row, or is named with its reason.
+A run is in the folder itself or one level deeper (results/team/RUN). Files, hidden folders and folders that Stepmark
+uses for other purposes are ignored. Every other folder is a row, or is listed with the reason why not.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ _DECODER = msgspec.msgpack.Decoder(FinishedRun)
 
 
 class Problem(Value, frozen=True):
-    """A folder that is no row, and why."""
+    """A folder that is not a row, and why."""
 
     folder: str  # relative to the folder with the runs
     reason: str
@@ -75,7 +75,7 @@ class Index:
                 next_command="name the folder that was given to run.py as --output_dir",
             )
         self.output_dir = output_dir
-        self.notes: list[str] = []  # what a person should know of the index itself
+        self.notes: list[str] = []  # remarks about the index for the user
         self.read_anew = 0  # folders that were looked into
         self._tracked = tracked
         self._rows = self._open(database)
@@ -86,7 +86,7 @@ class Index:
                 database.parent.mkdir(parents=True, exist_ok=True)
                 return self._up_to_date(database)
             except (sqlite3.Error, OSError) as error:
-                with contextlib.suppress(OSError):  # a damaged one is made anew by the next command
+                with contextlib.suppress(OSError):  # the next command recreates a damaged one
                     database.unlink(missing_ok=True)
                 self.notes.append(f"the index cannot be kept ({error}): it is made for this once")
         return self._up_to_date(":memory:")
@@ -103,11 +103,11 @@ class Index:
         return [_DECODER.decode(entry) for (entry,) in reversed(found)]
 
     def paths(self) -> list[str]:
-        """Of all runs."""
+        """Return the paths of all runs."""
         return [path for (path,) in self._rows.execute("SELECT path FROM runs")]
 
     def problems(self) -> list[Problem]:
-        """The folders that are no row, each with the reason."""
+        """Return the folders that are not rows, each with the reason."""
         found = self._rows.execute("SELECT path, reason FROM folders WHERE reason IS NOT NULL").fetchall()
         copies = self._rows.execute("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
         found += [(path, f"the same run as {first}: a copy counts once") for path, first in copies]
@@ -116,7 +116,7 @@ class Index:
     # --- bringing it up to date ---
 
     def _up_to_date(self, database: Path | str) -> sqlite3.Connection:
-        """In one transaction: whoever is killed meanwhile leaves what was there before."""
+        """Update in one transaction, so that a killed process leaves the earlier state."""
         rows = sqlite3.connect(database, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
         rows.execute("BEGIN IMMEDIATE")
         if rows.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
@@ -125,7 +125,7 @@ class Index:
             for statement in _SCHEMA:
                 rows.execute(statement)
             rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        # What was wrong may have been mended in place, and then no time tells of it.
+        # A broken run may have been repaired in place, which does not change the folder's time.
         known = dict(rows.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
         read_before = self.read_anew
         self._look_into(rows, list(self._scan("", known)))
@@ -139,10 +139,10 @@ class Index:
         return rows
 
     def _scan(self, below: str, known: dict[str, int | None]) -> Iterator["_Candidate"]:
-        """The folders that are new, have changed, or may have; one stat each.
+        """Yield the folders that are new, have changed, or may have; one stat each.
 
-        `known` are the stamps that they had (None: to be looked into in any case). Those that are there are taken out
-        of it, so that the rest is gone.
+        `known` has their earlier stamps (None: look into it in any case). Existing folders are removed from it, so
+        that the deleted ones remain.
         """
         youngest = time.time_ns() - YOUNG_NS
         try:
@@ -180,7 +180,7 @@ class Index:
                 reason, holds_runs = _no_run(candidate, wrong)
             except sqlite3.Error:
                 raise
-            except Exception as error:  # whatever is in a folder, the others are read as well
+            except Exception as error:  # one bad folder must not stop the others
                 reason = f"it cannot be read: {type(error).__name__}: {error}"
             if reason == NOTHING_YET:
                 rows.execute("DELETE FROM folders WHERE path = ?", (candidate.path,))
@@ -191,7 +191,7 @@ class Index:
 
 
 class _Candidate(NamedTuple):
-    """A folder that is to be looked into."""
+    """A folder to look into."""
 
     path: str  # relative to the folder of runs
     folder: Path
@@ -200,7 +200,7 @@ class _Candidate(NamedTuple):
 
 
 def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
-    """Why a folder is no row, and whether runs lie in it."""
+    """Return why a folder is not a row, and whether it contains runs."""
     try:
         inside = [path.name for path in candidate.folder.iterdir()]
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
 
 
 def _find_copies(rows: sqlite3.Connection) -> None:
-    """A run that was copied is no second measurement. The first is the one whose folder has the run's own name."""
+    """Mark copies of a run, which are not separate measurements. The original has the run's name as folder."""
     rows.execute("UPDATE runs SET copy_of = NULL WHERE copy_of IS NOT NULL")
     twice = rows.execute("SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1").fetchall()
     for (run_id,) in twice:

@@ -62,7 +62,7 @@ def _tone(one: Difference) -> Tone:
 
 
 def _causes(comparison: Comparison) -> list[Block]:
-    """The most likely first, each with the reason of its place; nothing where it was not asked for."""
+    """Return the causes, the most likely first, each with the reason for its rank; empty without --explain."""
     if comparison.causes is None:
         return []
     rows = [

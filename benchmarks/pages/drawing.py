@@ -90,7 +90,7 @@ def plot(
     left, right, top, bottom = margins or Margins()
     box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
     stream = io.StringIO()
-    with mpl.rc_context(), warnings.catch_warnings():  # ours alone, whatever a person's matplotlibrc says
+    with mpl.rc_context(), warnings.catch_warnings():  # only Stepmark's settings, not the user's matplotlibrc
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)
@@ -121,7 +121,7 @@ def _inline(svg: str, name: str, heading: str, says: str) -> Markup:
 
 
 def _tag(tag: str, name: str) -> str:
-    """A tag with our names and colours. What stands between tags is text, and is left as it is."""
+    """Return a tag with unique names and with colours of the page. Text between tags is not changed."""
     tag = _ID.sub(lambda match: f"{match[1]}{name}-", _FONT.sub("", tag))
     return _COLOUR.sub(lambda match: f"var({VARIABLES[match[0]]})", tag).replace("xlink:href", "href")
 
@@ -130,12 +130,12 @@ def _tag(tag: str, name: str) -> str:
 
 
 def seconds_axis(seconds: float) -> tuple[float, str]:
-    """What seconds are multiplied by for an axis, and the unit above it."""
+    """Return the factor from seconds to the unit of an axis, and the unit."""
     return (1.0, "seconds") if seconds >= 1 else (1e3, "milliseconds")
 
 
 class Interval(NamedTuple):
-    """A difference in percent; without an interval it is a dot alone."""
+    """A difference in percent; without an interval it is drawn as a dot."""
 
     name: str
     percent: float

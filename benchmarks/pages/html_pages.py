@@ -33,7 +33,7 @@ WITHIN_BYTES = 4096  # of a page's beginning
 
 
 def write_html(places: list[str], output: Path) -> int:
-    """One file about all places; nothing is written where one of them can't be read."""
+    """Write one file about all places, or nothing if one of them cannot be read."""
     refuse_place(output)
     parts = [part_of(Path(place), f"report-{number}") for number, place in enumerate(places, 1)]
     write_page(page(*parts), output)
@@ -48,7 +48,7 @@ def write_page(html: str, output: Path) -> None:
 
 
 def refuse_place(output: Path) -> None:
-    """A page takes the place of an earlier page, and of nothing else."""
+    """Refuse to overwrite anything but an earlier page."""
     if output.is_dir() or (output.exists() and not _is_our_page(output)):
         what = "there is a file or a folder already, and it is no page of Stepmark's"
         raise RequestError(what, where=str(output), next_command="page.html, or another name")
@@ -61,7 +61,7 @@ def _is_our_page(path: Path) -> bool:
 
 
 def part_of(place: Path, key: str) -> Part:
-    """What a place holds decides what is made of it."""
+    """Return the part of the page for a run, a sweep, a comparison or a night."""
     if not place.exists():
         raise _cannot_be_shown("there is no such place", place)
     if place.is_dir():
@@ -141,7 +141,7 @@ def cleaned(text: str, known: Known | None = None) -> str:
 
 
 def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
-    """Of the last attempt: the log of the rank that failed, or rank 0's; and what the job itself printed."""
+    """Yield the log of the failed rank, or of rank 0, in the last attempt, and the output of the job."""
     rank = result.attempts[-1].rank if result.attempts else None
     logs = folder.attempt_dir(max(folder.attempts(), default=0)).glob(f"*/rank-{rank or 0}.log")
     for path in [*sorted(logs), *folder.job_output()[-1:]]:

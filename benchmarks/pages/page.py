@@ -1,4 +1,4 @@
-"""What pages are made of, and how parts become one HTML file, without network and without script.
+"""The blocks of pages, and their rendering as one HTML file without network and without scripts.
 
 page.html.j2 has a macro for each kind of block. An empty block is not shown, nor a section without blocks.
 """
@@ -63,7 +63,7 @@ class Facts(NamedTuple):
 
 
 class Words(NamedTuple):
-    """A paragraph, or a list where there are several texts."""
+    """A paragraph, or a list for several texts."""
 
     content: Sequence[str]
     style: Literal["", "muted", "lead", "list", "code"] = ""
@@ -78,7 +78,7 @@ class Box(NamedTuple):
 
 
 class LogTail(NamedTuple):
-    """The last lines of a log; `note` says what is left out."""
+    """The last lines of a log; `note` describes the omitted ones."""
 
     content: str  # its name
     lines: list[str]
@@ -86,7 +86,7 @@ class LogTail(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A line of a plot's legend, which is text beside it: a sign as the plot has it, and what it means."""
+    """A line of a plot's legend, which is text next to it: a sign of the plot and its meaning."""
 
     sign: str
     colour: str  # a stand-in here, a variable of page.css on the page
@@ -104,7 +104,7 @@ class Plot(NamedTuple):
 
 
 class Plots(NamedTuple):
-    """Side by side where there is room."""
+    """Plots side by side, if there is room."""
 
     content: Sequence[Plot]
 

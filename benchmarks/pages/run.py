@@ -1,4 +1,4 @@
-"""A run's page: what was measured and how well that is known, where it lies, what ran, where it comes from. Pure."""
+"""A run's page: the metrics with their uncertainty, the path, the program and the provenance. Pure."""
 
 from typing import Any
 
@@ -34,13 +34,13 @@ ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table th
 
 
 class RunMaterial(Value, frozen=True):
-    """All that a run's page is made of. What may hold a secret was cleaned before it came here."""
+    """The data of a run's page. Secrets were removed before."""
 
     benchmark: Benchmark
     result: Result
     steps: list[Step]
     provenance: dict[str, Any]
-    place: str  # the folder, as a person would type it
+    place: str  # the folder, as the user would type it
     bound: Bound | None = None
     nearest: Nearest = (None, "it was not looked for")
     logs: list[LogTail] = []  # of a run that failed or is invalid

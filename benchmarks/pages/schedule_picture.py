@@ -94,7 +94,7 @@ def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None
 
 
 def label_of(operation: Operation, output_flops: float) -> str:
-    """Empty for what needs none. `output_flops` tell whether q stands alone, or k and v are multiplied with it."""
+    """Return the label, or an empty text. By `output_flops`, the q matmul is single or merged with k and v."""
     if operation.what == "collective":
         number, unit = bytes_text(operation.bytes).split()
         return f"{SHORT.get(operation.kind, operation.kind)} {float(number):.3g} {unit}"

@@ -23,7 +23,7 @@ MOST_POINTS = 1500  # counted or excluded; of more, one of so many is drawn
 
 
 def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
-    """None where no step has a time."""
+    """Return the plot; empty if no step has a time."""
     timed = [step for step in steps if step.rank == 0 and usable_seconds([step])]
     if not timed:
         return []

@@ -1,4 +1,4 @@
-"""A sweep on a page: how it scales beside the ideal, its table, what PGLE gains, what was left out. Pure."""
+"""A sweep on a page: scaling compared with the ideal, the table, the gain of PGLE, refused cells. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -82,13 +82,13 @@ def _series(series: Series, key: str) -> Section:
 
 
 def _cell(text: str) -> Cell:
-    """The range of a figure stands below it."""
+    """Return a cell with the range of a metric below its value."""
     figure, _, reach = text.partition(" (")
     return Cell(figure, detail=reach.removesuffix(")"))
 
 
 def _speed_plot(series: Series, key: str) -> list[Plot]:
-    """None where fewer than two scales have a speed."""
+    """Return the plot; empty if fewer than two scales have a speed."""
     known = [(point, point.tokens_per_second) for point in series.points if point.tokens_per_second is not None]
     if len({point.gpus for point, _ in known}) < 2:
         return []
