@@ -1,8 +1,8 @@
-"""Do two backends do the same work? What they computed from one set of weights, line by line. Pure, on numpy.
+"""Check that two backends do the same work: compare their results from one set of weights. Pure, on numpy.
 
-Every line has its tolerance. Plain initial weights hide errors, and the loss alone hides a wrong norm epsilon: so the
+Every line has its tolerance. Plain initial weights hide errors, and the loss hides a wrong norm epsilon. So the
 weights are perturbed, and logits, gradients and updates are compared too.
-docs/measurements/2026-11-23-equivalence.md has the noise that each tolerance was chosen against.
+docs/measurements/2026-11-23-equivalence.md lists the noise behind each tolerance.
 """
 
 import math
@@ -21,7 +21,7 @@ from benchmarks.request import lora_words
 from benchmarks.text import aligned, columns, duration_text, some
 from benchmarks.values import Lora, Model, Value
 
-# No multiple of a tiny model's sizes: two different matmuls that cost the same could stand in for one another.
+# Not a multiple of a tiny model's sizes, because different matmuls of equal cost could then be confused.
 SEQUENCE = 72
 BATCH = 4
 UPDATES = 3
@@ -49,7 +49,7 @@ Figure = float | int | bool | str
 
 
 def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
-    """The training that both sides are told.
+    """Return the training that both sides perform.
 
     Adam's epsilon is 1e-4: with 1e-8 an update is nearly the sign of a gradient, which is random where the gradient
     is zero but for rounding. The clip is below the gradient norms that occur, so that clipping is compared too.
@@ -98,10 +98,10 @@ class Computed(NamedTuple):
 
 
 class Line(Value, frozen=True, kw_only=True):
-    """One quantity of both sides. `tolerance` is None where they must be equal."""
+    """One quantity of both sides. `tolerance` is None if they must be equal."""
 
     quantity: str
-    expected: Figure | None = None  # by the formula or the model's file; None: neither says anything
+    expected: Figure | None = None  # by a formula or the model's file; None: unknown
     first: Figure
     second: Figure
     difference: float | None = None
@@ -180,7 +180,7 @@ def _within(quantity: str, first: float, second: float, difference: float, toler
         second=second,
         difference=difference,
         tolerance=tolerance,
-        agrees=difference <= tolerance,  # NaN is no agreement
+        agrees=difference <= tolerance,  # False for NaN
         where=where,
     )
 
@@ -204,7 +204,7 @@ def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | Non
 
 
 def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[str]:
-    """Those that are missing, and those that the model does not have. Of adapters alone there is a gradient."""
+    """Return missing and unexpected tensors. With LoRA, only adapters have a gradient."""
     weights, adapters = tensor_names(model), adapter_names(model, lora)
     wanted = {prefix + name for prefix in (work_kit.WEIGHT, work_kit.TRAINED) for name in (*weights, *adapters)}
     wanted |= {work_kit.GRADIENT + name for name in adapters or weights} | {work_kit.LOGITS}
@@ -237,7 +237,7 @@ def _close(quantity: str, first: float, second: float, tolerance: float) -> Line
 
 
 def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
-    """Each side's real first step against its own pass beside the training: gradients are those of that pass."""
+    """Compare each side's first step with its separate pass, from which the gradients come."""
     ratios = [
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]
@@ -256,7 +256,7 @@ def _relative(first: float, second: float) -> float:
 
 
 def _changes(arrays: Arrays, *, frozen: bool = False) -> Arrays:
-    """What the updates made of each tensor that is trained, or is not: its end less what that side started from."""
+    """Return the change of each trained tensor, or with `frozen` of each frozen one, over all updates."""
     start, trained = work_kit.below(arrays, work_kit.WEIGHT), work_kit.below(arrays, work_kit.TRAINED)
     changed = work_kit.below(arrays, work_kit.GRADIENT).keys()
     return {name: trained[name].astype(np.float64) - start[name] for name in start if (name in changed) != frozen}
@@ -290,7 +290,7 @@ def _distance(first: Array, second: Array) -> float:
     return math.inf if math.isnan(found) else found
 
 
-# --- for people -------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------
 
 
 def text(comparison: Comparison) -> str:

@@ -4,8 +4,8 @@ A work program trains a few steps for each of its cases, in the precision of its
 request.json (a WorkRequest) and CASE/given.npz; it writes CASE/arrays.npz and, last, report.json (a WorkReport).
 Arrays are float32, but for tokens:
 
-given.npz    `inputs`, `targets` [steps, batch, sequence], targets already shifted; `weight/NAME`, where a case is
-             to start from given weights.
+given.npz    `inputs`, `targets` [steps, batch, sequence], targets already shifted; `weight/NAME` if a case
+             starts from given weights.
 arrays.npz   `weight/NAME` that it started from, `logits` [batch, sequence, V] and `gradient/NAME` (before clipping)
              of the first batch, and `trained/NAME`: the weights after all updates but the last. So the loss of the
              last step is the loss after these.
@@ -15,9 +15,9 @@ Names are neutral, so that no backend knows another's: `embedding` [V, h], `laye
 `layers.I.mlp_norm` [h], `layers.I.gate` and `layers.I.up` [f, h], `layers.I.down` [h, f], `final_norm` [h],
 `head` [V, h]. Consecutive a/g query heads share a key. RoPE turns the first half of a head against its second.
 
-Where adapters are trained (--task=lora), each matrix of a layer, such as `layers.I.query`, has two beside it:
-`layers.I.query_a` [r, in] and `layers.I.query_b` [out, r], heads flattened in their order. `gradient/` is then of
-these alone, `weight/` and `trained/` of all.
+With adapters (--task=lora), each matrix of a layer, such as `layers.I.query`, comes with two more: `layers.I.query_a`
+[r, in] and `layers.I.query_b` [out, r], heads flattened in their order. `gradient/` then has only these; `weight/`
+and `trained/` have all.
 """
 
 from benchmarks.inside.work_kit import ADAPTER_ENDS
@@ -25,11 +25,11 @@ from benchmarks.values import Lora, Model, Value
 
 
 class WorkCase(Value, frozen=True):
-    """One training of some steps. What is None is left as the benchmark builds it."""
+    """One training of some steps. None means the benchmark's own value."""
 
     perturb_seed: int | None  # start from own initial weights, perturbed; None: from the given ones
     learning_rate: float
-    warmup_steps: int  # the rate rises from 0 over so many steps
+    warmup_steps: int  # the rate rises from 0 over this many steps
     adam_beta1: float
     adam_beta2: float
     adam_epsilon: float
@@ -43,8 +43,8 @@ class WorkCase(Value, frozen=True):
     rope_theta: float | None = None
     norm_epsilon: float | None = None
     adapter_alpha: float | None = None
-    adapters_in_order: bool = True  # NeMo's own order of separate adapters, where this is false
-    trains_base: bool = False  # the weights that adapters stand beside are trained too
+    adapters_in_order: bool = True  # False: NeMo's own order of separate adapters
+    trains_base: bool = False  # the weights with adapters are trained too
 
 
 class WorkRequest(Value, frozen=True):
@@ -60,9 +60,9 @@ class CountedFlops(Value, frozen=True):
     """The matmuls of one batch, forward and backward, as the program or the library counts them."""
 
     total: int
-    # What the program names as computed a second time in the backward pass -> its FLOPs, part of the total.
+    # Parts that the program recomputes in the backward pass -> their FLOPs, part of the total.
     recomputed: dict[str, int] = {}
-    # What a training step has by the formula, and this program need not compute -> its FLOPs, not part of the total.
+    # Parts of a training step by the formula that this program may skip -> their FLOPs, not part of the total.
     left_out: dict[str, int] = {}
 
     @property
@@ -88,7 +88,7 @@ class WorkReport(Value, frozen=True):
     notes: list[str] = []  # what was done otherwise than in a run
 
 
-# flops.ADAPTED_MATRICES -> its neutral name; both sides train adapters of these alone
+# flops.ADAPTED_MATRICES -> neutral name; both sides train adapters only of these
 PARTS = {
     "query": "query",
     "key": "key",

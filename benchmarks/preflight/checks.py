@@ -87,7 +87,7 @@ def _container_runtime(answer: Answer, wanted: Expected) -> Problem | None:
     return ("failed", enroot.output.strip()) if enroot.exit_code != 0 else None
 
 
-# --- the nodes beside each other --------------------------------------------------------------------
+# --- nodes compared with each other ------------------------------------------------------------------
 
 
 def _same_versions(answers: Sequence[Answer]) -> list[Finding]:
@@ -116,7 +116,7 @@ def _facts(answer: Answer) -> dict[str, str]:
 
 
 def _ports(answers: Sequence[Answer]) -> list[Finding]:
-    """Every node has called the first one; if nobody reached it, it is the first that fails."""
+    """Every node has called the first one. If no node reached it, the first node fails."""
     callers = [answer for answer in answers if answer.call.first_node not in (None, answer.node)]
     nobody = len(callers) > 1 and all(answer.call.offered and answer.call.error for answer in callers)
     return [finding("ports", answer, _port(answer, len(callers) if nobody else 0)) for answer in answers]

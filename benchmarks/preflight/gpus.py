@@ -19,7 +19,7 @@ CHECKS = ("GPUs idle", "GPU memory errors", "GPU throttling", "GPU persistence",
 CLOCKS = "GPU clocks"
 
 # Bits of clocks_event_reasons.active (once clocks_throttle_reasons) that mean a slower GPU, as nvml.h names them;
-# that a GPU is idle (0x1) is none.
+# idle (0x1) is not one of them.
 THROTTLED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 LIMITED = {0x2: "application clocks are set", 0x4: "software power cap", 0x100: "display clocks"}
 

@@ -1,4 +1,4 @@
-"""Findings of a preflight -> its report, the lists of nodes, and the table a person reads. Pure."""
+"""The report of a preflight from its findings: lists of nodes, and a table. Pure."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ class CheckCount(Value, frozen=True):
 
 
 class Report(Value, frozen=True):
-    """report.json: a whole preflight. Of the findings, those that are `ok` are only counted."""
+    """report.json of a preflight. Findings that are `ok` are only counted."""
 
     site: str
     partition: str
@@ -47,7 +47,7 @@ class Report(Value, frozen=True):
 
 
 def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Expected) -> list[Finding]:
-    """Every finding about every node. `missing` says why a node has not answered."""
+    """Return every finding about every node. `missing`: why a node has not answered."""
     findings = [Finding(check="answers", status="failed", node=name, text=why) for name, why in missing.items()]
     findings += [Finding(check="answers", status="ok", node=answer.node) for answer in answers]
     return findings + checks.findings(answers, wanted) + gpus.findings(answers, wanted)
@@ -114,7 +114,7 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
 def node_list(names: Iterable[str]) -> str:
     """Names as Slurm writes them: node1, node2, node4 -> node[1-2,4]."""
     split = [(name, re.fullmatch(r"(.*?)([0-9]+)", name)) for name in names]
-    # 01 and 1 are different names: where a prefix has numbers with zeros in front, their width is kept.
+    # 01 and 1 are different names: if a prefix has numbers with leading zeros, their width is kept.
     padded = {(m[1], len(m[2])) for _, m in split if m and m[2].startswith("0") and len(m[2]) > 1}
     parts = [name for name, match in split if match is None]
     numbered: dict[tuple[str, int], set[int]] = {}

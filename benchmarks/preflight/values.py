@@ -1,7 +1,7 @@
-"""What the nodes of a preflight are asked, what they answer, and what a check finds. Pure.
+"""The questions to the nodes of a preflight, their answers, and the findings of checks. Pure.
 
-Each check gives one finding a node: `ok`, `failed` with what was seen and what is wanted, `warning`, or `not_checked`
-with the reason. What needs hardware that a site does not have is never `ok`. A node passes when no finding failed.
+Each check gives one finding per node: `ok`, `failed` with the seen and the wanted value, `warning`, or `not_checked`
+with the reason. A check of hardware that a site lacks is never `ok`. A node passes when no finding failed.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ class Call(Value, frozen=True):
 
 
 class Limits(Value, frozen=True):
-    """Of a process of a job. None: no limit."""
+    """Limits of a process in a job. None: no limit."""
 
     memlock_bytes: int | None
     open_files: int | None
@@ -69,7 +69,7 @@ class ProbeSpec(Value, frozen=True):
 
 
 class Expected(Value, frozen=True):
-    """What the answers are compared with."""
+    """The values that the answers are compared with."""
 
     asked: ProbeSpec
     hardware: list[Hardware]  # what the site says its nodes have

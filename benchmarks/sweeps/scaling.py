@@ -28,7 +28,7 @@ FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency
 
 
 class Scale(BenchmarkName, frozen=True):
-    """What tells one cell of a table from another: the series it belongs to, and its place in it."""
+    """The identity of a table's cell: its series and its place in the series."""
 
     layout: str
     virtual_devices: bool  # of a CPU: they share its cores
@@ -75,7 +75,7 @@ class Spread(Value, frozen=True):
 
 
 class Point(Value, frozen=True):
-    """One scale of a series. A figure that can't be known is null, and `null_because` says why."""
+    """One scale of a series. A metric that cannot be known is null, and `null_because` gives the reason."""
 
     gpus: int
     nodes: int
@@ -208,7 +208,7 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
 
 
 def table_text(series: Sequence[Series]) -> str:
-    """Every series with its figures, what was left out, and how to read them."""
+    """Return every series with its metrics, the excluded runs, and how to read them."""
     several = len({one.pgle for one in series}) > 1
     texts = [_series_text(one, say_pgle=several or one.pgle != NO_PGLE) for one in series]
     return "\n\n".join([*texts, "\n".join(_HOW_TO_READ)])

@@ -1,7 +1,7 @@
-"""The cells of a sweep that can work; the record of a sweep; what of it is still to do. Pure.
+"""The valid cells of a sweep, its record, and its remaining runs. Pure.
 
-The record is one file beside the run folders, sweep-<time>-<key>.json: which cells, and which runs were started for
-each. How a run ended is not in it: its result.json says so. What a sweep measured is in sweep_report.py.
+The record is one file next to the run folders, sweep-<time>-<key>.json: the cells, and the runs that were started for
+each. The end of a run is only in its result.json. sweep_report.py computes the metrics of a sweep.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -
 
 
 class Checked(NamedTuple):
-    """The cells that can work, with what each means, and those that were left out."""
+    """The valid cells with their benchmarks, and the refused ones."""
 
     cells: list["Cell"]
     benchmarks: list[Benchmark]
@@ -68,12 +68,12 @@ class Checked(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of the cells, then of those that were left out."""
+        """Return the names of the cells, then of the refused ones."""
         return labels([*(one.request for one in self.cells), *(one.request for one in self.refused)])
 
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
-    """Every cell is resolved before anything starts; where one cannot work, all are refused in one message."""
+    """Resolve every cell before anything starts. If one cannot work, refuse all in one message."""
     checked = Checked([], [], [])
     errors: list[RequestError] = []
     for request in requests:
@@ -132,7 +132,7 @@ def precision_note(checked: Checked) -> str:
 
 
 def plan_text(checked: Checked, repeats: int) -> str:
-    """What would be run, for people."""
+    """Return the planned runs as text."""
     texts = [
         f"{scale_text(cell.scale)}, {benchmark.dtype}"
         for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True)
@@ -169,14 +169,14 @@ class Cell(Value, frozen=True):
 
 
 class Refused(Value, frozen=True):
-    """A cell that cannot work and was left out by --skip_refused."""
+    """A cell that cannot work and was skipped by --skip_refused."""
 
     request: Request
     reason: str
 
 
 class SweepRun(Value, frozen=True):
-    """A run that was started, or was about to be: it is written down before it is."""
+    """A run that was started or is about to start; it is recorded before the start."""
 
     run_id: str
     cell: int  # the place in cells, from 0
@@ -234,9 +234,9 @@ def new_sweep(requests: Sequence[Request], checked: Checked, repeats: int, comma
 
 
 def slots(cell_count: int, repeats: int) -> list[Slot]:
-    """All runs of a sweep, in order: the repeats outermost, every other one backwards.
+    """Return all runs of a sweep in order: repeat by repeat, every other one in reverse.
 
-    So a drift of the machine falls on all cells alike, and none is always first.
+    A drift of the machine then affects all cells equally, and no cell is always first.
     """
     found = []
     for repeat in range(1, repeats + 1):
@@ -246,7 +246,7 @@ def slots(cell_count: int, repeats: int) -> list[Slot]:
 
 
 def still_to_do(sweep: Sweep, results: Results, going: Collection[str]) -> list[Slot]:
-    """The slots without a valid run and without one that goes on."""
+    """Return the slots without a valid run and without a running one."""
     kept = {Slot(run.cell, run.repeat) for run in sweep.runs if run.run_id in going or is_valid(results, run)}
     return [slot for slot in slots(len(sweep.cells), sweep.repeats) if slot not in kept]
 
@@ -257,7 +257,7 @@ def is_valid(results: Results, run: SweepRun) -> bool:
 
 
 def exit_code(sweep: Sweep, results: Results) -> int:
-    """Of the last run of every slot that has no valid one: a failed run outranks an invalid one."""
+    """Return the exit code by the last run of each slot without a valid one: failed outranks invalid."""
     codes = dict.fromkeys(slots(len(sweep.cells), sweep.repeats), EXIT_FAILED)
     for run in sweep.runs:
         slot, result = Slot(run.cell, run.repeat), results.get(run.run_id)

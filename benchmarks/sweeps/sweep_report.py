@@ -1,4 +1,4 @@
-"""A sweep and its results -> how it scales, what one way of PGLE gains over another, what is left out."""
+"""The report of a sweep: its scaling, the gain of each way of PGLE, and the excluded runs."""
 
 import shlex
 from collections.abc import Collection
@@ -109,7 +109,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
 
 
 def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:
-    """Of all cells that differ in pgle alone: each against the one without, or where there is none the first."""
+    """Compare the cells that differ only in pgle with the one without it, or with the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
         but_pgle: Request = msgspec.structs.replace(cell.request, pgle=NO_PGLE)
