@@ -31,10 +31,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as read fro
 
 
 class Model(Value, frozen=True):
-    """Dimensions of a dense Llama-shaped decoder.
-
-    A model with `uncounted` has another architecture: its steps are timed, and its FLOPs are null.
-    """
+    """Dimensions of a dense Llama-shaped decoder. With `uncounted`, the architecture differs and FLOPs are null."""
 
     name: str
     family: str

@@ -158,10 +158,7 @@ def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
 
 
 def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Return a complaint if a counted step (or any step, if none counts) has another batch than the flag.
-
-    All metrics would then describe other work.
-    """
+    """Return a complaint if a counted step (or any step, if none counts) has another batch than the flag."""
     asked = workload.global_batch_size
     judged = [step for step in steps if step.excluded_because is None] or steps
     others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
@@ -248,10 +245,7 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
 
 
 def _not_finite(steps: Sequence[Step], *, prints_loss: bool) -> list[str]:
-    """Return complaints about losses or gradient norms that are not finite.
-
-    Only lines with a loss are steps, so a step without a loss value had one that is not finite.
-    """
+    """Return complaints about losses that are not finite (only lines with a loss are steps) and gradient norms."""
     losses = [s.step for s in steps if prints_loss and s.loss is None and s.excluded_because is None]
     gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
     return [

@@ -388,9 +388,9 @@ def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
 
 
 def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None, backend: Backend) -> Recipe:
-    """Return the recipe for the request. A recipe that names the model wins over one for any model.
+    """Return the recipe for the request, which must fit the hardware and the dtype.
 
-    If several do, one with a layout for that number of GPUs wins, then the one whose largest scale is smallest.
+    One that names the model wins, then one with a layout for the GPUs, then the one whose largest scale is smallest.
     """
     site = configs.site(request.site)
     recipes = _named(request, configs)

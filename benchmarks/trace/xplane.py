@@ -228,8 +228,7 @@ class _Inside:
 #
 # Field numbers after openxla/xla: third_party/tsl/tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto, read
 # in November 2026; a field number is never given to another meaning. Fields that are not listed are skipped.
-# Planes, lines and programs are declared as bytes, which have the same encoding. Each is parsed separately when it is
-# needed, so that a trace of hundreds of MB is never in memory as objects all at once.
+# Planes, lines and programs are declared as bytes (the same encoding) and parsed when needed, which saves memory.
 #
 # Fields as `number type name`; * is repeated. A type that is not a scalar names another message.
 _FIELDS = {
