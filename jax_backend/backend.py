@@ -68,7 +68,7 @@ class MaxTextBackend:
     ) -> dict[str, Scalar] | None:
         return planning.layout_settings_for(parallelism, gpus, hardware)
 
-    # What only some runs need is loaded by them.
+    # Modules that only some runs need are loaded by these runs.
 
     def lora(self, knobs: Mapping[str, Scalar]) -> Lora:
         from jax_backend import lora

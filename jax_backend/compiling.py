@@ -17,7 +17,7 @@ from jax_backend import phases, planning
 
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 
-# JAX itself sees the CPU alone; for CUDA there is a compiler, and no client that would look for a driver.
+# JAX only sees the CPU. For CUDA it has a compiler, but no client that would look for a driver.
 ENVIRONMENT = {
     "DECOUPLE_GCLOUD": "TRUE",
     "JAX_PLATFORMS": "cpu",
@@ -50,20 +50,20 @@ def job(name: str, benchmark: Benchmark) -> Job:
         flags=planning.xla_flags_text(benchmark.settings.xla_flags),
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
-        nodes=benchmark.nodes,  # as slices: to XLA all GPUs of a slice are of one NVLink domain
+        nodes=benchmark.nodes,  # as slices: XLA treats all GPUs of a slice as one NVLink domain
         words={**planning.AXIS_WORDS, "stage": "pipeline"},
         replaced=dict.fromkeys(changed, why),
     )
 
 
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """What is compiled otherwise than it is run, for want of the hardware."""
+    """Return the settings that differ from the run, because the hardware is missing."""
     return {"attention": STANDS_IN} if benchmark.settings.knobs.get("attention") == NEEDS_A_DRIVER else {}
 
 
-# --- a GPU that is not here -----------------------------------------------------------------------
+# --- a GPU of another machine ---------------------------------------------------------------------
 
-# What XLA is told of every GPU from A100 on (fields of its GpuTargetConfigProto): limits of CUDA's programming guide
+# Properties of every GPU from A100 on, for XLA (fields of GpuTargetConfigProto): limits of CUDA's programming guide
 # for compute capabilities 8.0 to 10.3, and the driver that openxla/xla's own descriptions have.
 EVERY_GPU = {
     "threads_per_block_limit": 1024,
@@ -85,7 +85,7 @@ ENUMS = ("feature_extension",)
 
 
 def target(hardware: Hardware) -> str:
-    """What XLA's compiler is told of it: GpuTargetConfigProto, as text."""
+    """Return the GPU's properties for XLA's compiler: a GpuTargetConfigProto as text."""
     facts = hardware.compile_target
     if facts is None:
         raise RequestError(

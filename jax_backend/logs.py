@@ -1,7 +1,7 @@
-"""Reads the training log of any MaxText, whatever vintage, launcher or log collector wrote it.
+"""Read the training log of any version of MaxText, from any launcher or log collector.
 
-The seconds are the printed ones. MaxText times from dispatch to dispatch while it waits for an earlier loss, so what
-it prints for step k is the true time of step k-2; a foreign log holds nothing better, and nothing is corrected here.
+The seconds are the printed ones. MaxText times from dispatch to dispatch while it waits for an earlier loss, so the
+time printed for step k is the true time of step k-2. A foreign log has nothing better, so nothing is corrected.
 """
 
 import re
@@ -29,7 +29,7 @@ RAMPUP = "batch size rampup"  # smaller batches than the run's: not the same wor
 
 STEP_NUMBER = re.compile(rb"completed (?:step|profiler activation/deactivation step):\s*(\d{1,15})$")
 THREE_DECIMALS = 0.001  # {:.3f}: of seconds, TFLOP/s and tokens/s alike
-RECOGNISED_WORDS = (b"completed ", *(start.word for start in START_LINES))  # a search for a word alone takes no time
+RECOGNISED_WORDS = (b"completed ", *(start.word for start in START_LINES))  # searching for a fixed word is fast
 RECOGNISED = re.compile(
     rb"completed step:\s*\d+,\s*(?:seconds|live slice count):|"
     rb"completed profiler activation/deactivation step:\s*\d+,|"

@@ -33,7 +33,7 @@ MODULES: Mapping[str, tuple[str, str, bool]] = {
 LAYER = "decoder/layers[^/]*/"  # scanned layers are one module, others are layers_0, layers_1 and so on
 LAYERS = ("decoder/layers/", "decoder/layers_0/")
 
-# MaxText counts what is not sharded, and ends where it is over a share of all weights: its adapters are in one piece.
+# MaxText fails if unsharded weights exceed this share of all weights. Its adapters are not sharded.
 TOLERANCE = "sharding_tolerance"
 OWN_TOLERANCE = 0.02
 
@@ -44,7 +44,7 @@ def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
     return Lora(
         rank=positive(f"--set={RANK}", int(knobs[RANK])),
         alpha=float(knobs[ALPHA]),
-        dropout=0.0,  # MaxText has none
+        dropout=0.0,  # MaxText does not support it
         targets=_targets(str(knobs[PATHS]), knobs),
     )
 

@@ -1,5 +1,5 @@
-"""How MaxText stores what a training step needs, in float32 unless it is told otherwise and sharded like its weights;
-and what it computes again instead of keeping it."""
+"""How MaxText stores the state of a training step, by default in float32 and sharded like its weights, and what it
+recomputes instead of storing it."""
 
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
@@ -10,8 +10,8 @@ from benchmarks.values import Benchmark, LayerLoop, NumberBytes, Recompute, Scal
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 XLA_DEFAULT_FRACTION = "0.75"
 
-# Of a layer's hidden states in a tensor group, as XLA's programs of the 70B have them: 8 would
-# do, but query, key, value, gate and up exchange theirs apart, and what is computed again is exchanged again.
+# Exchanges of a layer's hidden states in a tensor group, from XLA's programs of the 70B. 8 would suffice, but
+# query, key, value, gate and up exchange theirs separately, and recomputation exchanges again.
 EXCHANGES, WITH_SOME_AGAIN, WITH_ALL_AGAIN = 14.0, 18.0, 21.0
 
 
@@ -60,13 +60,13 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
     trains_all, sharded = benchmark.lora is None, share.fsdp * share.context > 1
     reordered = 0
     if sharded:
-        # MaxText keeps layers along the second axis of an array unless told otherwise; the loop wants them along the
-        # first. What is sharded along its last axis is turned in either case, for its gradient to be scattered.
+        # MaxText stacks layers along the second axis by default, but the loop needs them along the first. Weights
+        # sharded along their last axis are transposed in either case, so that their gradient can be scattered.
         outputs = model.hidden_size * (model.ffn_hidden_size + model.attention_heads * model.head_dim)
         reordered = outputs if knobs.get("param_scan_axis", 1) == 0 else layer_parameters(model)
     elif benchmark.dtype == "fp8" and not _is_blackwell(benchmark):
-        # Hopper multiplies fp8 along the last axis of both factors: a whole weight is turned for the forward pass,
-        # and kept so where that is run again. Gathered ones are turned layer by layer.
+        # Hopper multiplies fp8 along the last axis of both factors: a whole weight is transposed for the forward pass
+        # and kept if that is recomputed. Gathered weights are transposed layer by layer.
         weights = forward_flops(model, sequence_length=0)
         reordered = int(sum(weights[name] for name in recompute(benchmark).matmuls) / FORWARD)
     return LayerLoop(
@@ -119,10 +119,10 @@ NOT_COUNTED: dict[str, Scalar] = {
 
 
 def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
-    """What is asked for and is not counted. Muon's state is counted as Adam's, which is larger.
+    """Return the requested settings that the memory estimate ignores. Muon's state counts as Adam's, which is larger.
 
-    Two micro-steps become one where XLA unrolls their loop too, and its scheduler mixes them: the 70B's program held
-    42% more than is counted here.
+    XLA unrolls a loop of two micro-steps, and its scheduler overlaps them: the program of the 70B then held 42% more
+    than the estimate.
     """
     knobs = benchmark.settings.knobs
     found = [name for name, usual in NOT_COUNTED.items() if knobs.get(name, usual) != usual]
@@ -135,7 +135,7 @@ def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
-    """Moments have the weights' type; AdamW's first may have its own. MaxText's SGD has none."""
+    """Moments have the weights' type; AdamW's first may have its own. MaxText's SGD keeps no moments."""
     optimizer = benchmark.settings.knobs.get("opt_type", ADAMW)
     if optimizer == SGD:
         return 0
@@ -144,7 +144,7 @@ def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
 
 
 def _bytes_of(benchmark: Benchmark, name: str) -> int:
-    """Float32 where nothing is said; what MaxText does not know is refused."""
+    """Return the bytes of a setting's type, by default float32. Types that MaxText does not know are refused."""
     return DTYPE_BYTES.get(str(benchmark.settings.knobs.get(name, "float32")), 4)
 
 
@@ -165,12 +165,12 @@ def usable_fraction(benchmark: Benchmark) -> float:
 
 # --- what a rematerialisation policy keeps ------------------------------------------------------
 
-# The names that MaxText 0.2.5 gives to what a layer makes. `kv_proj` names nothing in a Llama.
+# MaxText 0.2.5's names for the activations of a layer. `kv_proj` names nothing in a Llama.
 _QKV = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})
 _PROJECTIONS = _QKV | {"out_proj"}
 _MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
-# Kept by name or not, no backward pass reads it: a layer's output is the next one's input, which is kept. XLA stores
-# nothing of it, and does not compute it again.
+# Even if it is kept by name, no backward pass reads it: a layer's output is the next one's input, which is kept. XLA
+# neither stores nor recomputes it.
 _NEVER_READ = frozenset({"mlpwo"})
 CUSTOM = "custom"
 REMAT_POLICIES = {
@@ -222,8 +222,8 @@ def recompute(benchmark: Benchmark) -> Recompute:
     """
     on_the_device, offloaded = kept(benchmark.settings.knobs)
     names = on_the_device | offloaded
-    # The kernels of Transformer Engine and of TPUs name attention's own result where it counts. Plain attention gives
-    # it no name, and `cudnn_flash_jax` names a copy behind the kernel, which itself is then run again.
+    # The kernels of Transformer Engine and of TPUs name the result of attention. Plain attention does not, and
+    # `cudnn_flash_jax` names a copy after the kernel, so the kernel runs again.
     kernel, on_tpu = benchmark.settings.knobs.get("attention", "autoselected"), benchmark.hardware.kind == "tpu"
     if kernel != "cudnn_flash_te" and not (on_tpu and kernel in ("flash", "autoselected")):
         names -= {"context"}
@@ -231,8 +231,8 @@ def recompute(benchmark: Benchmark) -> Recompute:
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:
-    """One matmul that makes several has a name of its own: gate and up go by no other; of query, key and value all
-    three will do, and where one is missing all are made again."""
+    """Return the recomputed matmuls. A fused matmul has one name; all of query, key and value also count, but if one
+    is missing, all are recomputed."""
     again = frozenset(LAYER_MATMULS) - kept
     if knobs.get("fused_mlp", False):
         again = again - _GATE_AND_UP if "mlpwi" in kept else again | _GATE_AND_UP

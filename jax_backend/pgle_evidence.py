@@ -21,11 +21,11 @@ from jax_backend.inside.profile_identity import first_few
 READ = re.compile(r"Using PGLE profile from (\S+)")
 SCHEDULED = re.compile(r"Using PGLE profile from|Found profile, using profile guided latency estimator")
 COST = re.compile(r'costs \{ name: "([^"]+)"')
-ENOUGH_COVERED = 0.9  # of the measured program's collectives: the scheduler may make some of its own
+ENOUGH_COVERED = 0.9  # of the measured program's collectives; the scheduler may add some
 
 
 def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
-    """None for a phase that has nothing to show: where it is off, and before the measured one."""
+    """Return the evidence; None if PGLE is off, and for phases before the measured one."""
     if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not first_rank(record.steps):
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
@@ -69,7 +69,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
 
 
 def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:
-    """jax's own: it decides in each process, so every worker must have seen it, and on a GPU XLA must say so too."""
+    """Return the evidence for jax's own PGLE. Every worker must have seen it, and on a GPU XLA must report it too."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
         return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {first_few(missing)}")
@@ -85,7 +85,7 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
 
 
 def _silent(logs: list[Path], says: Callable[[str], bool]) -> list[str]:
-    """The logs in which no line says it."""
+    """Return the logs without such a line."""
     found = []
     for log in logs:
         with contextlib.suppress(OSError), log.open(errors="replace") as stream:

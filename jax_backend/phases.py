@@ -1,11 +1,11 @@
-"""A Benchmark -> the phases of a MaxText run: one that is measured, and before it what --pgle and --profile ask for.
+"""Plan the phases of a MaxText run: the measured one, and those for --pgle and --profile before it.
 
 `--pgle=nsys` is NVIDIA's recipe: a phase under Nsight Systems with the latency hiding scheduler off, a phase that
-turns its report into costs of instructions, and the measured one, whose scheduler reads them. A profile that was made
-before for the same program lies in the run's folder, and saves the first two.
+turns its report into costs of instructions, and the measured one, whose scheduler reads them. An earlier
+profile of the same program, copied into the run's folder, saves the first two.
 
-`--pgle=auto` is jax's own: it profiles the first steps itself, and compiles once more. Nsight Systems cannot run
-beside that: both take the GPU's profiling interface.
+`--pgle=auto` is jax's own: it profiles the first steps itself and compiles again. Nsight Systems cannot run at the
+same time, because both need the GPU's profiling interface.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,17 @@ LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
 # The nightly build that NVIDIA names for MaxText on GPUs, of MaxText's main branch (September 2026,
 # developer.nvidia.com/blog/accelerating-dropless-moe-training-in-jax-with-nvidia-transformer-engine), for amd64 and
-# arm64. NGC's monthly images up to 26.06 are older than 0.2.4, which the worker needs. Not tried here, for want of a
-# registry and a GPU; a job's check says what an image lacks.
+# arm64. NGC's monthly images up to 26.06 are older than 0.2.4, which the worker needs. Not tested, because
+# that needs a registry and a GPU. A job's check reports what an image lacks.
 IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
 
 MEASURED = "perf"
 PROFILE = "profile"
 CONVERT = "convert"
 
-# The recipe's profile phase: so many steps, of which the last but three are recorded.
+# The recipe's profile phase: its number of steps, of which RECORDED are recorded.
 PROFILED_STEPS = 15
-# MaxText starts and stops CUDA's profiler on rank 0 alone.
+# MaxText starts and stops CUDA's profiler only on rank 0.
 RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
 
 GROUPS = {  # of configs/xla_flags.yml
@@ -166,7 +166,7 @@ def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
         "profiler": kind,
         "skip_first_n_steps_for_profiler": profiling.start_step,
         "profiler_steps": profiling.stop_step - profiling.start_step + 1,
-        "upload_all_profiler_results": profiling.ranks != [0],  # else it starts the profiler on rank 0 alone
+        "upload_all_profiler_results": profiling.ranks != [0],  # by default, only rank 0 starts the profiler
     }
 
 

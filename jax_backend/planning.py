@@ -1,4 +1,4 @@
-"""A Benchmark -> what a MaxText program is told: settings, environment variables, XLA flags; and what it refuses."""
+"""Plan a MaxText program: its settings, environment variables and XLA flags, and its refusals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
@@ -35,7 +35,7 @@ EVERY_RUN: dict[str, Scalar] = {
     "skip_jax_distributed_system": True,  # the worker joins the processes, and asserts that it worked
 }
 
-# MaxText's names of a model's dimensions; filled from the model where it is none of MaxText's own.
+# MaxText's names of a model's dimensions; filled in for models that MaxText does not know.
 DIMENSIONS = {
     "base_emb_dim": "hidden_size",
     "base_num_query_heads": "attention_heads",
@@ -127,7 +127,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
 
 
 def model_settings(model: Model) -> dict[str, Scalar]:
-    """What names the model to MaxText. A model of our own has its dimensions from its file, stated once."""
+    """Return the settings that select the model. An unknown model gets the dimensions of its file."""
     settings = dict(model.backend_settings["jax"])
     if settings.get("override_model_config"):
         settings |= {theirs: whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
@@ -169,7 +169,7 @@ def xla_flags_text(flags: Mapping[str, str]) -> str:
 def environment(
     benchmark: Benchmark, flags: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables of a phase that trains; `flags` and `variables` are its own, beside the benchmark's."""
+    """The variables of a phase that trains; `flags` and `variables` are added to the benchmark's."""
     all_flags = {**benchmark.settings.xla_flags, **(flags or {})}
     hidden = {}
     if benchmark.hardware.kind == "cpu":
@@ -189,7 +189,7 @@ def environment(
 
 # --- what MaxText cannot do ---------------------------------------------------------------------
 
-# The texts MaxText 0.2.5 knows where it is told one of few.
+# The allowed values of MaxText 0.2.5's settings.
 _DTYPES = tuple(memory.DTYPE_BYTES)
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "attention": (
@@ -267,7 +267,7 @@ def _uneven_pipeline(benchmark: Benchmark) -> Iterator[RequestError]:
 # --- the mesh -----------------------------------------------------------------------------------
 # ici_* axes are within a node (or one machine), dcn_* axes between nodes.
 
-# axis of MaxText's mesh -> Stepmark's word for what it shares
+# axis of MaxText's mesh -> Stepmark's word for it
 AXIS_WORDS = {
     "data": "data",
     "fsdp": "fsdp",
@@ -318,7 +318,7 @@ ALWAYS_STATED = ("fsdp", "data")  # a recipe's own sizes must not stay in force
 
 
 def layout_settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> dict[str, Scalar] | None:
-    """The settings that make a layout. None: a pipeline, whose schedule MaxText wants to be told by more settings."""
+    """Return the settings of a layout; None for a pipeline, because its schedule needs more settings."""
     if share.pipeline > 1 or share.virtual_pipeline > 1:
         return None
     room = gpus if hardware.kind == "cpu" else min(gpus, hardware.devices_per_node)

@@ -60,7 +60,7 @@ def table() -> FlagTable:
 
 
 def group(name: str) -> FlagGroup:
-    """The flags and variables of a group; RequestError where there is none of that name."""
+    """Return the flags and variables of a group. Raise RequestError if there is no such group."""
     groups = table().groups
     if name not in groups:
         raise RequestError(
@@ -75,7 +75,7 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
     """A group that --set=xla_group may name on a device."""
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
-    if name.startswith(OF_PGLE):  # it makes phases, too: its flags alone would prove nothing
+    if name.startswith(OF_PGLE):  # it adds phases too, without which its flags have no effect
         raise RequestError(f"{name} is not set directly", where=where, next_command="--pgle=nsys|auto")
     row = table().groups[name]
     families = [family for family, names in table().families.items() if hardware.name in names]
@@ -123,7 +123,7 @@ def _known_to(row: FlagRow) -> str:
 
 
 def successors_of(name: str, value: str) -> list[str]:
-    """The flags, each --name=value, to use instead of one that is gone; none where it is simply left out."""
+    """Return the flags, each --name=value, that replace a removed one; empty if it has no replacement."""
     successors = table().flags[name].successors
     return [f"--{word}" for word in successors.get(value.lower(), successors.get("*", "")).split()]
 

@@ -1,1 +1,1 @@
-"""What runs inside MaxText's environment: no package of ours is importable there."""
+"""Programs that run inside MaxText's environment. They cannot import Stepmark's packages."""

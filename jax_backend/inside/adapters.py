@@ -1,7 +1,7 @@
-"""Inside MaxText: puts adapters beside its weights, and looks at both before the first step and after the last.
+"""Inside MaxText: add adapters to its weights, and compare both before the first step and after the last.
 
-MaxText's loop trains nothing but adapters where it is told `lora.enable_lora`, but makes none: gradients are then
-zero, and it exits 0. So each model that it creates passes through its own function that adds them. Loaded by path.
+With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them: gradients are then zero, and it
+exits 0. So each model that it creates passes through MaxText's own function that adds them. Loaded by path.
 """
 
 # Any odd number: products with it never meet again modulo 2 ** 32, so a number's place counts as much as its bits.
@@ -9,7 +9,7 @@ PLACE = 2_654_435_761
 
 
 class Adapters:
-    """What a run that trains adapters does besides: makes them, and proves that they alone have changed."""
+    """Create the adapters of a run, and prove that only they have changed."""
 
     def __init__(self, kit, rank):
         self.proof = kit.AdapterProof(rank)
@@ -62,7 +62,7 @@ def looked_at(arrays):
 
 
 def fingerprint(array):
-    """A number that follows from every bit and its place; one changed weight changes it, whatever its precision."""
+    """A number that follows from every bit and its place; one changed weight changes it, in any precision."""
     import jax
     import jax.numpy as jnp
 

@@ -24,7 +24,7 @@ _PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bit
 
 
 class Placed(NamedTuple):
-    """A value, and where it lies."""
+    """A value and its place in memory."""
 
     name: str
     allocation: int
@@ -89,7 +89,7 @@ def _placed(text):
 
 
 def _whole(name):
-    """A value that is no part of a tuple has no index in one file, and an empty one in another."""
+    """Return the name with an index. In one of the files, a value outside of tuples has no index."""
     return name if name.endswith("}") else name + "{}"
 
 
@@ -117,9 +117,9 @@ NEAR = 1e-2  # of the temporary memory: moments this close to the largest one co
 
 
 def _at_the_peak(ranged, makers):
-    """The values that are needed when they take the most room; memory is only ever taken where a range begins.
+    """Return the live values at the peak. Memory only grows at the start of a live range.
 
-    Of moments that take as much, the one whose values say best what they are: where a loop begins they have no names.
+    If several moments need the same memory, the one with the most named values counts: loops start with unnamed ones.
     """
     moments = []
     for moment in sorted({first for (first, _), _ in ranged}):
@@ -155,7 +155,7 @@ def _distinct(values, makers):
 
 
 def _maker(value, makers):
-    """Where XLA does not say what an instruction is of, it is of what goes in."""
+    """Return the maker of a value. An instruction without a name gets that of its operand."""
     maker = found = makers.get(value.name.partition("{")[0], Maker())
     for _ in range(HOPS):
         if found.op_name or found.operand not in makers:

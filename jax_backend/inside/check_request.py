@@ -1,12 +1,12 @@
-"""Asks the installed jaxlib whether it knows the XLA flags of a run.
+"""Ask the installed jaxlib whether it knows the XLA flags of a run.
 
-Runs by path inside the framework's environment, on the standard library and jaxlib alone, without a GPU:
+It runs by path inside the framework's environment, with only the standard library and jaxlib, without a GPU:
 `python -P check_request.py --flags="--xla_a=b --xla_c=d"`. XLA reads its flags once, when a client is made, and
-aborts on what it does not know; so a process of its own makes a CPU client for each set of flags. That client knows
-the flags of GPUs too; a process that compiles for a GPU has jaxlib read them as well, beside the CUDA plugin.
+aborts on an unknown flag. So a separate process makes a CPU client for each set of flags. That client also
+knows the flags of GPUs. In a process that compiles for a GPU, both jaxlib and the CUDA plugin read the flags.
 
-Prints a line for each problem, which begins with the flag. Exit code 0: all is well; 2: something is unknown; 1:
-jaxlib could not be asked.
+It prints a line for each problem, which begins with the flag. Exit code 0: no problem; 2: something is unknown; 1:
+jaxlib did not answer.
 """
 
 import argparse
@@ -27,11 +27,11 @@ BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal va
 
 
 class CannotAskError(Exception):
-    """jaxlib gave no answer, whatever the flags."""
+    """jaxlib did not answer for any flags."""
 
 
 def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
-    """Whether a process that makes a CPU client with these flags accepts them, and what it says."""
+    """Return whether a process that makes a CPU client accepts these flags, and its output."""
     environment = {**os.environ, "XLA_FLAGS": " ".join(words), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "0"}
     try:
         done = subprocess.run(
@@ -49,9 +49,9 @@ def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
 
 
 def named(text: str, words: list[str]) -> dict[str, str]:
-    """flag -> what is wrong with it, of the flags that an answer names.
+    """Return flag -> problem for the flags that an answer names.
 
-    0.4.35 goes on after a double blank with whatever is left in its memory.
+    After a double blank, 0.4.35 prints arbitrary memory.
     """
     found = UNKNOWN.search(text)
     unknown = found[1].partition("  ")[0].split() if found else []
@@ -63,8 +63,9 @@ def named(text: str, words: list[str]) -> dict[str, str]:
 
 
 def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
-    """flag -> what is wrong with it. A bad value hides all that is unknown, so what is found is left out, and the
-    rest asked again until it is accepted.
+    """Return flag -> problem.
+
+    A bad value hides unknown flags, so the flags found are removed and the rest is checked again until accepted.
     """
     found: dict[str, str] = {}
     left = list(dict.fromkeys(words))
@@ -79,7 +80,7 @@ def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
 
 
 def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
-    """Each flag alone: a list with a wrong word in it is refused without saying whose."""
+    """Check each flag separately, because jaxlib may refuse a list without naming the flag."""
     wrong: dict[str, str] = {}
     for word in words:
         accepted, said = ask([word], python)

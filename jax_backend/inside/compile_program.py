@@ -1,10 +1,10 @@
-"""Lowers and compiles MaxText's training step for GPUs that are not here, and writes down what is in the program.
+"""Compile MaxText's training step for GPUs of another machine, and report what the program contains.
 
-Runs by path inside MaxText's environment, on the standard library and MaxText alone:
+It runs by path inside MaxText's environment, with only the standard library and MaxText:
 `python -P compile_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`Job` of
 benchmarks/compilation/compiled.py): JAX's plugin for CUDA
-compiles each for its GPUs, with its XLA flags, and DIR/NUMBER/report.json says what came of it. Nothing is trained,
-and no weight is made: a compiler needs shapes alone, so a model of 70 billion parameters takes a gigabyte here.
+compiles each for its GPUs, with its XLA flags, and writes DIR/NUMBER/report.json. Nothing is trained or allocated: a
+compiler needs only shapes, so a model of 70 billion parameters takes one gigabyte here.
 
 MaxText is imported once, and each job is compiled in a fork before JAX does anything: XLA reads its flags once in a
 process, and aborts it over an unknown one. A job that fails leaves DIR/NUMBER/failed.json, and its own words in
@@ -82,7 +82,7 @@ class Step:
 
 
 class AbsentGpus:
-    """GPUs of another machine: all that is known of them is what a compiler is told."""
+    """GPUs of another machine, described by the compiler's target configuration."""
 
     def __init__(self, target, count, nodes):
         from jax.experimental import mesh_utils, topologies
@@ -143,17 +143,17 @@ _METADATA = re.compile(r", metadata=\{[^}]*\}")
 
 
 def program_digest(text):
-    """Of the instructions alone: not of where in the source they come from."""
+    """Return a digest of the instructions, without their source locations."""
     begin = re.search(r"^(?:%|ENTRY)", text, re.MULTILINE)
     return hashlib.sha256(_METADATA.sub("", text[begin.start() :]).encode()).hexdigest()
 
 
-SMALLEST = 1 / 50_000  # of the memory that is held: of a buffer that is listed
+SMALLEST = 1 / 50_000  # of the peak memory: the smallest listed buffer
 LAYER_INPUT = "layer input"  # what goes into the body of a loop over layers
 
 
 def held(folder, program, layers):
-    """Buffers at the peak; small ones are no row of it."""
+    """Return the buffers at the peak, without small ones."""
     rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
     smallest = SMALLEST * sum(row.bytes for row in rows)
     return [
@@ -174,7 +174,7 @@ def held(folder, program, layers):
 
 
 def origin(line, layers):
-    """Where what is kept comes from, rather than where it is kept."""
+    """Return the origin of a kept value, not its place."""
     if line is None:
         return {}
     return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
@@ -201,7 +201,7 @@ def dump(folder, pattern):
 
 
 def compile_job(job, folder):
-    """In a process of its own, which XLA has seen nothing of."""
+    """Compile one job, in a separate process in which XLA has not started."""
     dumps = folder / "hlo"
     dumps.mkdir()
     asked = f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"

@@ -1,11 +1,11 @@
 """Phase convert of --pgle=nsys: what Nsight Systems recorded -> the profile that XLA schedules by.
 
-Run by path inside MaxText's environment, one task, without a device: the standard library and `nsys` alone. It does
-what jax's pgo_nsys_converter.py does, and fails where that goes on: XLA trains on in silence with a profile that is
-missing, empty, or of another program, so each of these must end here, before GPU hours are spent on it.
+It runs by path inside MaxText's environment as one task without a device, with only the standard library and `nsys`.
+It works like jax's pgo_nsys_converter.py, but fails in cases that jax ignores: XLA silently trains with a profile
+that is missing, empty, or from another program, so these cases must end here, before they cost GPU hours.
 
-Out of the folder of phase profile (*.nsys-rep, hlo/, the worker's facts) it makes profile.pbtxt and, last,
-profile.json beside it. Where it fails, neither is there.
+From the folder of phase profile (*.nsys-rep, hlo/, the worker's facts) it makes profile.pbtxt and, last,
+profile.json. If it fails, neither file exists.
 """
 
 import argparse
@@ -54,7 +54,7 @@ TABLE = "nvtx_kern_sum"
 RANGE, AVERAGE = "NVTX Range", "Avg (ns)"
 OPERATION = re.compile(r"(?:^|:)Thunk:.*[#,]hlo_op=([\w.\-]+)(?=[,#]|$)")
 MICROSECONDS = 1e-3
-# A range may hold a whole path of the framework; the csv module gives up at 131,072 characters of its own accord.
+# A range may hold a whole path of the framework; the csv module has a default limit of 131,072 characters.
 csv.field_size_limit(16 << 20)
 
 
@@ -75,7 +75,7 @@ def costs_of(lines: Iterable[str]) -> dict[str, float]:
 
 
 def read_report(report: Path, log: Path) -> dict[str, float]:
-    # Not beside the report: nsys makes an SQLite file of it, and needs locks that a shared disk may not have.
+    # Not next to the report: nsys makes an SQLite file of it, and needs locks that a shared disk may not have.
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
         command = ["nsys", "stats", "--report", TABLE, "--format", "csv", "--force-export", "true"]
         said = run([*command, "--sqlite", f"{work}/report.sqlite", "--output", f"{work}/kernels", str(report)], log)
@@ -126,7 +126,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 
 def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
-    """The dumped program with most names in common with the profile, an hlo.Module, and where it is."""
+    """Return the path and hlo.Module of the dumped program that shares most names with the profile."""
     read = {path: hlo.read_module(path) for path in hlo.dumps(folder)}
     if not read:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"
@@ -147,7 +147,7 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     folder, out = Path(options.profile_dir).resolve(), Path(options.events_dir)
     for name in (ABOUT, PROFILE):
         (out / name).unlink(missing_ok=True)  # of an earlier try; a failure leaves neither
-    report = next(iter(sorted(folder.glob("*.nsys-rep"))), None)  # rank 0 alone is recorded
+    report = next(iter(sorted(folder.glob("*.nsys-rep"))), None)  # only rank 0 is recorded
     if report is None:
         why = "nsys recorded nothing, or its importer failed (*.qdstrm)"
         raise Failure(f"there is no *.nsys-rep in {folder}: {why}; see rank-0.log there")

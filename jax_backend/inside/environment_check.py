@@ -1,9 +1,8 @@
-"""Before the other nodes of a job are used: can MaxText, on this one, do what the plan says?
+"""Check on one node of a job whether MaxText can perform the plan, before the other nodes start.
 
-Runs inside MaxText's environment, loaded by worker.py for --check. It asks jaxlib about the flags, imports all that
-the worker takes hold of, lets each GPU of this node multiply a matrix, and builds MaxText's configuration from the
-run's own arguments. Only one node is there, so the configuration is built for virtual devices; a test builds that of
-every recipe.
+It runs inside MaxText's environment, loaded by worker.py for --check. It asks jaxlib about the flags, imports all
+hooks of the worker, multiplies a matrix on each GPU of this node, and builds MaxText's configuration from the run's
+arguments. With one node, the configuration is built for virtual devices; a test builds that of every recipe.
 """
 
 import importlib
@@ -26,7 +25,7 @@ HOOKS = {
     "maxtext.utils.maxtext_utils": ("create_device_mesh",),
     "maxtext.utils.train_utils": ("validate_train_config",),
 }
-# (setting or task, its value) -> what is taken hold of beside
+# (setting or task, its value) -> further hooks
 MORE_HOOKS = {
     ("task", "lora"): {
         "maxtext.utils.model_creation_utils": ("get_nnx_create_model_fn",),
@@ -62,7 +61,7 @@ def look(options, worker):
 
 
 def refuse_unknown_flags(kit):
-    """XLA would abort this process, which could then say nothing; so others are asked."""
+    """Check the flags in other processes, because XLA would abort this one without a message."""
     asked = kit.load(HERE / "check_request.py")
     words = os.environ.get("XLA_FLAGS", "").split()
     with kit.checking("jaxlib cannot be asked about XLA's flags", ANOTHER_IMAGE):
@@ -118,7 +117,7 @@ def devices_here(expected, alone, names, kit):
 
 
 def configuration(settings, devices, processes, on_a_node, worker):
-    """MaxText's configuration from a run's own arguments, and its mesh, as if all devices of the job were here."""
+    """Return MaxText's configuration from a run's arguments, and its mesh for all devices of the job."""
     import jax
     from maxtext.configs import pyconfig
     from maxtext.utils import maxtext_utils, train_utils

@@ -17,8 +17,8 @@ BYTES = {
     "f8e4m3fnuz": 1.0, "f8e5m2": 1.0, "f8e5m2fnuz": 1.0, "f8e8m0fnu": 1.0, "c64": 8.0, "c128": 16.0,
 }  # fmt: skip
 
-# What moves data between devices -> what a device sends of a whole buffer in a group of n, by a ring. Each may be
-# written as X-start too (X-done is where it is waited for). Those for which XLA has no such opcode are wrapped in an
+# Collective -> the share of a whole buffer that a device sends in a ring of n. Each may also be written as X-start
+# (with X-done where its result is awaited). Those for which XLA has no such opcode are wrapped in an
 # async-start; xla_syntax_sugar_async_ops writes them as X-start too.
 SENT: Mapping[str, Callable[[int], float]] = {
     "all-gather": lambda n: (n - 1) / n,
@@ -69,7 +69,7 @@ class Instruction(NamedTuple):
     name: str
     opcode: str
     shape: str  # as it is written
-    arguments: str  # what stands in the brackets
+    arguments: str  # the text in the brackets
     attributes: str
 
     @property
@@ -96,7 +96,7 @@ class Instruction(NamedTuple):
 
     @property
     def frame(self) -> int:
-        """Where in the source it comes from, for `layers`; 0 where that is not known."""
+        """The source frame of the instruction, for `layers`; 0 if it is not known."""
         match = _FRAME.search(self.attributes)
         return int(match[1]) if match else 0
 
@@ -108,7 +108,7 @@ class Instruction(NamedTuple):
 
     @property
     def unquoted(self) -> str:
-        """The attributes without what stands in quotes: it may look like one of them, and is none."""
+        """The attributes without quoted text, which may look like an attribute."""
         return _QUOTED.sub('""', self.attributes)
 
     @property
@@ -131,13 +131,13 @@ class Module(NamedTuple):
     devices: int
 
     def names(self) -> set[str]:
-        """Of all instructions."""
+        """Return the names of all instructions."""
         return {name for lines in self.computations.values() for name in lines}
 
     def executed(
         self, name: str, times: int = 1, branch: bool = False, within: tuple[str, ...] = ()
     ) -> Iterator["Executed"]:
-        """All that a computation reaches. Of a conditional every branch is, since nobody knows which one runs."""
+        """Yield all instructions that a computation reaches, including every branch of a conditional."""
         lines = self.computations.get(name, {})
         for line in lines.values():
             yield Executed(line, lines, times, branch, within)
@@ -148,7 +148,7 @@ class Module(NamedTuple):
                     yield from self.executed(called, often, branch or line.opcode == "conditional", around)
 
     def trips(self, loop: Instruction) -> int | None:
-        """How often a loop's body runs: as XLA says, else the constant that the condition compares with.
+        """Return how often a loop's body runs: XLA's trip count, or the constant in the loop's condition.
 
         A scan counts up from zero: `counter < constant` is all that its condition computes.
         """
@@ -192,7 +192,7 @@ class Collective(NamedTuple):
     name: str
     kind: str
     always: bool  # it runs in every step and moves data of the first device, so that one's profile must know it
-    names: tuple[str, ...]  # by which a profiler may know it: its own, and those of what it is wrapped in
+    names: tuple[str, ...]  # by which a profiler may know it: its own, and those of its wrappers
 
     def known_in(self, names: Container[str]) -> bool:
         return any(name in names for name in self.names)
@@ -261,7 +261,7 @@ def _closing(line: str, start: int) -> int:
 
 
 def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape, ...]:
-    """Of an operand; `while.1#2` is the third part of the tuple that while.1 is."""
+    """Return the shapes of an operand; `while.1#2` is the third part of the tuple while.1."""
     name, _, part = operand.partition("#")
     shapes = lines[name].shapes
     return (shapes[int(part)],) if part else shapes
@@ -270,7 +270,7 @@ def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape,
 def kept(program: Module, name: str) -> Instruction | None:
     """What an update in place writes into a larger array, as a loop over layers keeps an activation of each.
 
-    None where the line is not such an update. What goes into the loop's body is of the loop itself.
+    Return None if the line is not such an update. The input of the loop's body belongs to the loop itself.
     """
     found = next(((of, lines) for of, lines in program.computations.items() if name in lines), None)
     if found is None or not found[1][name].op_name.endswith("dynamic_update_slice"):
@@ -336,7 +336,7 @@ def _layer(function: str) -> str:
 
 
 def part_of(op_name: str) -> str:
-    """Forward, backward, or computed again in the backward pass, by the names that jax gives to what it derives."""
+    """Return the part of a step by jax's names for derived operations: forward, backward, recomputed, elsewhere."""
     if "rematted_computation" in op_name:
         return "recomputed"
     if "transpose(" in op_name:
@@ -355,7 +355,7 @@ _TAKEN_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 
 
 def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
-    """The devices of the first group, in any of the ways in which XLA writes groups; all where it writes none."""
+    """Return the devices of the first group in any of XLA's notations; all devices without a group."""
     if match := _LISTED.search(attributes):
         return tuple(_numbers(match[1]))
     if match := _COUNTED.search(attributes):  # [groups,size]<=[a,b]T(1,0): all in a grid, transposed, cut into groups
@@ -365,7 +365,7 @@ def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
         return _grid([(sizes[axis], strides[axis]) for axis in order])[: int(match[2])]
     if match := _MESHED.search(attributes):
         return _meshed(match[1], match[2])
-    if match := _PAIRS.search(attributes):  # one that sends and one that receives; else a device alone
+    if match := _PAIRS.search(attributes):  # a sender and a receiver, or one device without communication
         return next(iter(moving_pairs(match[1])), (0,))
     return tuple(range(partitions))
 

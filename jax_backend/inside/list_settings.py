@@ -32,7 +32,7 @@ def settings() -> Iterator[tuple[str, str]]:
     known |= {enum.IntEnum: "int", enum.Enum: "str", BaseModel: "dict"}
 
     def word(annotation: object, value: Any) -> str:
-        """Of a field whose annotation is Any, the value must tell; None is text."""
+        """Return the word for a field's type. If its annotation is Any, its value's type counts; None is text."""
         return words.word_of(annotation, known) or known.get(type(value), "str")
 
     derived = set(types.DerivedValues.model_fields) - set(base)

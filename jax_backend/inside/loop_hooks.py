@@ -11,11 +11,11 @@ from collections import deque
 
 
 class SlowedSteps:
-    """The steps as `slowdown` (worker_kit.Slowdown) makes them; `wait_for` returns when what a step made is there.
+    """Steps slowed by `slowdown` (worker_kit.Slowdown); `wait_for` returns when the result of a step is available.
 
-    A sleep beside a step would hide behind the next one, which runs already. Here a step is begun only when the one
-    before is done and slept for: nothing runs while the worker sleeps, and what the loop does between two steps still
-    runs beside one.
+    A sleep during a step would overlap with the next one, which is already running. So a step starts only after the
+    previous one and its sleep: nothing runs while the worker sleeps, and the loop's other work still overlaps with
+    a step.
     """
 
     def __init__(self, slowdown, wait_for):
@@ -33,7 +33,7 @@ class SlowedSteps:
         return step
 
     def end_of_next(self):
-        """When the oldest step was over that was not asked for yet; of the last one nobody begins another after."""
+        """Return the end of the oldest step not yet returned. The last step has no successor that ends it."""
         if not self._ends:
             self._end_running()
         return self._ends.popleft()
@@ -52,15 +52,14 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class PgleWatch:
-    """Which steps jax profiles, in which it compiles once more, and from which on steps are those of that program.
+    """Watch which steps jax profiles, when it compiles again, and which steps use that program.
 
-    jax says through its public monitoring when it compiles something, and by a warning when a trace was empty; both
-    are asked for inside the calls of the training step alone, because jax profiles every other function that is
-    compiled, too.
+    jax reports compilations through its public monitoring, and an empty trace by a warning. Both count only inside
+    calls of the training step, because jax also profiles every other compiled function.
     """
 
     def __init__(self, runs, settling):
-        self._runs = runs  # so many calls are profiled, and the one after them compiles
+        self._runs = runs  # number of profiled calls; the next one compiles
         self._settling = settling
         self._calls = 0
         self._inside = False
@@ -93,18 +92,18 @@ class PgleWatch:
         return step
 
     def _on_duration(self, event, seconds, **_named):
-        # A compilation in an earlier step is none of the profile's: its costs are not known before.
+        # A compilation in an earlier step does not use the profile, which is not complete before.
         if event == COMPILED and self._inside and self._calls >= self._runs and self.recompile_step is None:
             self.recompile_step = self._calls
             self._recompile_seconds = seconds
 
     def reason_against(self, step):
-        """Why a step cannot count; the first one compiles, and is left out for that."""
+        """Return why a step cannot count. The first step is excluded because it compiles."""
         over = self.recompile_step is not None and step > self.recompile_step + self._settling
         return None if over or step == 0 else "pgle"
 
     def seen(self):
-        """The fields of the event that tells of it."""
+        """Return the fields of the `pgle` event."""
         reason = f"jax did not compile again in any of {self._calls} steps, of which it was to profile {self._runs}"
         if self.recompile_step is not None:
             reason = f"jax profiled {self._runs} steps and compiled again in step {self.recompile_step}"

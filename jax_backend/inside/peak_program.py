@@ -1,6 +1,6 @@
 """Measures the matmul rate of one device with JAX, in the way MaxText multiplies: its kernels are [in, out].
 
-Runs by path inside the framework's environment, on the standard library and jax alone:
+It runs by path inside the framework's environment, with only the standard library and jax:
 `python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
 """
 
@@ -21,7 +21,7 @@ FP8_CALL = "matmul$f8"  # of cuBLAS, in a compiled program
 
 
 class Jax(turns.Device):
-    """The first device of the platform that jax was told."""
+    """The first device of the platform that jax uses."""
 
     def __init__(self, platform: str) -> None:
         super().__init__(platform)

@@ -1,8 +1,8 @@
-"""What a profile is of: the program that was profiled, and whether the one that is to use it is the same.
+"""The identity of a profiled program, to check that a program may use the profile.
 
-XLA matches a profile to a program by the names of its instructions alone, and says nothing where they belong to
-another model: `fusion.12` is in all of them. So the profile carries what its program was made of, and it is compared
-before the program that uses it trains. Pure standard library, and loadable by path.
+XLA matches a profile to a program only by the names of instructions and does not report a profile of another model:
+`fusion.12` is in all of them. So a profile records what its program was made from, and that is compared before
+training. Pure standard library, and loadable by path.
 """
 
 import hashlib
@@ -65,19 +65,19 @@ def _without(values: Mapping[str, Any], beginnings: tuple[str, ...]) -> dict[str
 
 
 def of_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a worker wrote down of itself."""
+    """Return the identity from a worker's facts."""
     names = ("argv", "versions", "mesh", "device_kind", "device_count", "xla_flags")
     return identity(*(facts[name] for name in names))
 
 
 def flags_of(text: str) -> dict[str, str]:
-    """--xla_a=b --xla_c -> {"xla_a": "b", "xla_c": "true"}; of a flag that stands there twice XLA takes the last."""
+    """--xla_a=b --xla_c -> {"xla_a": "b", "xla_c": "true"}; XLA uses the last value of a repeated flag."""
     parts = (word.lstrip("-").partition("=") for word in text.split())
     return {name: value if given else "true" for name, given, value in parts}
 
 
 def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In words, what is not as it was when the profile was made; empty where nothing is."""
+    """Return the differences from the profiled program in words."""
     return [
         f"{name} is {now.get(name)!r}, the profile's is {made_by.get(name)!r}"
         for name in {**now, **made_by}
@@ -86,7 +86,7 @@ def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
-    """Why the profile beside this file cannot be used for the program that `now` describes; None where it can."""
+    """Return why the profile next to this file cannot be used for the program `now`; None if it can."""
     path = Path(profile_json)
     try:
         said = json.loads(path.read_text(encoding="utf-8"))

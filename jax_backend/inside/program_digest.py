@@ -1,10 +1,10 @@
-"""What the training step is, in a digest: of its StableHLO as jax lowered it, before XLA makes anything of it.
+"""A digest of the training step: of its StableHLO as jax lowered it, before XLA compiles it.
 
-Runs inside MaxText's environment, loaded by its path. It looks on where jax hands the lowered step to the compiler,
-so nothing is traced or lowered twice. Source locations are left out: equal programs have equal digests whatever the
-folder or the machine, as long as jax and jaxlib are the same, whose printer it is. MaxText's learning rate schedule
-is compiled into the step, so runs of another number of steps have another digest; XLA's flags are not in it. jax has
-no public name for that place: where it has moved, the run goes on without a digest, and `notes` says why.
+It runs inside MaxText's environment, loaded by its path, at the point where jax passes the lowered step to the
+compiler, so nothing is traced or lowered twice. Source locations are excluded: with the same jax and jaxlib, equal
+programs have equal digests in any folder and on any machine. MaxText compiles the learning rate schedule into the
+step, so the digest depends on the number of steps; it does not depend on XLA's flags. jax has no public name for that
+point. If it has moved, the run continues without a digest, and `notes` gives the reason.
 """
 
 import functools
@@ -22,7 +22,7 @@ class ProgramDigest:
 
     def __init__(self):
         self.sha256 = None
-        self.on_found = None  # is told a digest that is found after this was set
+        self.on_found = None  # called with a digest that is found after this was set
         self._problem = f"no program named {STEP} was compiled"
 
     def listen(self, compiler=None):
@@ -51,7 +51,7 @@ class ProgramDigest:
             if STEP not in str(operation.attributes["sym_name"]):
                 return
             self.sha256 = of_lowered(operation)
-        except Exception as error:  # no digest is worth a run, whatever jax has in that place by then
+        except Exception as error:  # a missing digest must not end the run
             self._problem = repr(error)
             return
         if self.on_found:
@@ -67,7 +67,7 @@ def of_lowered(operation):
 class _Lines:
     """A digest of the text that is written, line by line: the text of a large model's step is not held."""
 
-    # jax names a kernel with a partitioning of its own, as cuDNN's attention has, by its address in this process.
+    # jax names a kernel with custom partitioning, such as cuDNN's attention, by its address in this process.
     ADDRESS = re.compile(rb'(@CustomSPMDPartitioning\(.*backend_config = ")\d+"')
 
     def __init__(self):

@@ -1,8 +1,7 @@
 """The schedule of a compiled step: from the finished program's HLO to operations in the order of their execution.
 
-Loadable by path, on the standard library alone. `schedule` makes plain dictionaries that decode as Schedule of
-benchmarks/compilation/compiled.py. Amounts are those of one execution on one device. How long anything takes is not
-decided here.
+Loadable by path, with only the standard library. `schedule` makes plain dictionaries that decode as Schedule of
+benchmarks/compilation/compiled.py. Amounts are for one execution on one device. Times are computed elsewhere.
 """
 
 import re
@@ -190,7 +189,7 @@ class Reader:
 
 
 def matmul(line, lines):
-    """cuBLAS says along which axes it sums; the result is the first of what it returns."""
+    """Return a matmul of cuBLAS, which states the summed axes. The first output is the result."""
     left, right = (hlo.shapes_named(operand, lines)[0] for operand in line.operands[:2])
     result = line.shapes[0]
     summed = prod(left.sizes[axis] for axis in numbers(CONTRACTED.search(line.attributes)[1]))
@@ -229,7 +228,7 @@ def touched(line, lines):
 
 
 def fusion_bytes(body):
-    """What a fusion reads and writes: of what is only sliced the slices, of an update in place the update."""
+    """Return the bytes that a fusion reads and writes; only the slices of sliced arrays and in-place updates."""
     users = {}
     for line in body.values():
         for operand in line.operands:

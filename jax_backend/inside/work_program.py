@@ -1,8 +1,8 @@
-"""Trains a few steps with MaxText's own model, loss, optimizer and training step, and says what was computed.
+"""Train a few steps with MaxText's own model, loss, optimizer and training step, and report the results.
 
-Run by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`) on the standard
-library, numpy and MaxText alone. What it is asked and what it answers is in same_work/work.py; weights travel under
-the neutral names of that file. One process, one device.
+It runs by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`) with only the
+standard library, numpy and MaxText. benchmarks/equivalence/work.py defines request, report and the neutral names of
+weights. One process, one device.
 """
 
 import os
@@ -172,7 +172,7 @@ class Training:
 
 
 def settings_of(training):
-    """What the built modules hold, whatever they were told."""
+    """Return the settings that the built modules actually have."""
     from flax import nnx
     from maxtext.layers import attentions, embeddings, linears, normalizations
 
@@ -220,7 +220,7 @@ IN_LAYER = {
     "up": ("mlp/wi_1/kernel", (1, 0)),
     "down": ("mlp/wo/kernel", (1, 0)),
 }
-# Beside each kernel: kernel_lora_a [in, r] and kernel_lora_b [r, out], which a scan stacks along the same axis.
+# Adapters of each kernel: kernel_lora_a [in, r] and kernel_lora_b [r, out], stacked by a scan along the same axis.
 IN_LAYER |= {
     f"{ours}{end}": (f"{path}_lora{end}", (1, 0))
     for ours, (path, _) in IN_LAYER.items()
@@ -305,7 +305,9 @@ def count(program):
     total, again = 0, Counter()
     for op_name, flops in matmuls(module):
         total += flops
-        if flops and RECOMPUTED in op_name:  # an einsum has its formula in its name; a matmul with a weight has none
+        if (
+            flops and RECOMPUTED in op_name
+        ):  # the name of an einsum contains its formula, unlike that of a matmul with a weight
             again[EINSUMS.get(op_name.split("/")[-2], "matmuls with weights")] += flops
     return {"total": total, "recomputed": dict(again)}
 
@@ -322,7 +324,7 @@ def matmuls(module):
 
 
 def flops_of(dot, lines):
-    """0 of a product with a vector, which is no matmul of the formula."""
+    """Return the FLOPs of a matmul; 0 for a product with a vector, which the formula does not count."""
     left, right = (hlo.shapes_named(operand, lines)[0].sizes for operand in dot.operands[:2])
     summed = prod(left[axis] for axis in dot.dims("lhs_contracting_dims"))
     batch = prod(left[axis] for axis in dot.dims("lhs_batch_dims"))

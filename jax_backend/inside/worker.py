@@ -1,12 +1,12 @@
-"""Runs MaxText's own training loop and writes down what really happened, one JSON line an event.
+"""Run MaxText's own training loop and record what happened, one JSON line per event.
 
-It is run by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) on the standard library
-and MaxText alone.
+It runs by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) with only the standard
+library and MaxText.
 
 MaxText times dispatch to dispatch while its logger waits for the step before, so the figure it prints for step k is
 the true time of step k-2. Here the clock is read when that wait ends: the loop keeps its one-deep pipeline, and the
-seconds add up to the wall time. MaxText trains on in silence where a rank is alone, a loss is NaN or nothing gets a
-gradient; this worker asserts each of them.
+seconds add up to the wall time. MaxText silently continues if a rank did not join the others, a loss is NaN or no
+parameter gets a gradient; this worker checks for each of them.
 """
 
 import argparse
@@ -38,8 +38,8 @@ class StepClock(kit.StepRecorder):
         """MaxText's metric writer, with the clock read when the step it writes is done on the device.
 
         The loop calls it for a step after the next one is dispatched, and so it waits for the device there.
-        Reading the clock at that wait costs nothing; a thread of its own that waits for the loss cost 3% of
-        a 14 ms step on a CPU. The values are fetched by MaxText's writer, and only then written down here.
+        Reading the clock at that wait costs nothing; a separate thread that waits for the loss cost 3% of a
+        14 ms step on a CPU. MaxText's writer fetches the values before they are recorded here.
         """
 
         def write(metrics, step, metric_type="train"):
@@ -116,8 +116,8 @@ def join_processes(options):
 
     if options.processes == 1:
         return
-    # Each process of a node takes the one GPU that has its number there, one alone all of them. Stated: else every
-    # process would take all of a node, or within a Slurm job the one of its local number.
+    # Each process of a node uses the GPU with its local number; a single process uses all. This must be explicit:
+    # otherwise every process would use all GPUs of a node, or within a Slurm job the one of its local number.
     here = options.devices // options.processes
     mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else list(range(here))
     jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
@@ -136,7 +136,7 @@ def assert_platform():
 
 
 def assert_devices(options):
-    """MaxText logs success where every rank trains alone; that is an error here."""
+    """Refuse if every rank trains separately, which MaxText logs as success."""
     import jax
 
     assert_platform()
@@ -159,9 +159,9 @@ def argv_of(settings):
 
 
 def record_of_this_rank(options):
-    """MaxText's profiler, on the ranks that are to be recorded, and for each in a folder of its own.
+    """Enable MaxText's profiler on the recorded ranks, with a separate folder for each.
 
-    jax names a trace by its host alone, so the processes of a node would write over one another's.
+    jax names a trace only by its host, so the processes of a node would overwrite each other's.
     """
     settings = dict(word.split("=", 1) for word in options.settings)
     if options.rank not in kit.numbers_of(options.recorded_ranks):
@@ -172,8 +172,9 @@ def record_of_this_rank(options):
 
 
 def find_cuda_runtime():
-    """MaxText starts nsys's recording through libcudart.so, and goes on without where pip has installed it: there it
-    has its version in its name, in a folder that no loader looks into.
+    """Let MaxText find libcudart.so, through which it starts nsys's recording.
+
+    pip installs it with a version in its name, in a folder that no loader searches. MaxText then does not record.
     """
     from ctypes import CDLL, cdll
     from types import SimpleNamespace
@@ -245,10 +246,10 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
 
 
 def with_reason(train):
-    """The same function, which ends with the error that was there first.
+    """Return the same function, which raises the original error.
 
-    Where MaxText refuses its configuration it ends the process by a number; its context for Transformer Engine, which
-    every run on GPUs is in, replaces an error from inside by one of its own.
+    If MaxText refuses its configuration, it ends the process with a number. Its context for Transformer Engine, which
+    every GPU run uses, replaces an error from inside by another one.
     """
 
     def train_with_reason():
