@@ -1,7 +1,7 @@
-"""The NeMo backend: what Stepmark asks of a framework, answered for its three kinds of engine. Imports no framework.
+"""The NeMo backend: the backend interface for its three kinds of engine. It imports no framework.
 
-`nemo` is NeMo 2.x, with a worker of ours inside; `bridge` is Megatron-Bridge, NVIDIA's path since, GPU only; each
-submission to MLPerf is an engine of its own.
+`nemo` is NeMo 2.x with a Stepmark worker inside. `bridge` is Megatron-Bridge, NVIDIA's successor, only for GPUs. Each
+MLPerf submission is a separate engine.
 """
 
 from collections.abc import Callable, Mapping
@@ -93,7 +93,7 @@ class NemoBackend:
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return lora.of_knobs(knobs)
 
-    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - both say it alike
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - the same for both
         return lora.settings_for(wanted)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:

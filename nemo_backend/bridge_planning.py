@@ -5,8 +5,8 @@ overrides of any field of its configuration. Everything Stepmark has resolved is
 is the benchmark and not the recipe's defaults; what no override can say (the buffers of the tensor parallel
 overlap, fused kernels) comes with the recipe that the knob `recipe` names.
 
-Two kinds of recipe: a benchmark recipe is tuned for the hardware and precision in its name and brings mock data of
-its own; a library recipe (MODEL_pretrain_config) has neither. Facts are Megatron-Bridge 0.6.2's.
+There are two kinds of recipe: a benchmark recipe is tuned for the hardware and precision in its name and brings mock
+data; a library recipe (MODEL_pretrain_config) has neither. Facts are for Megatron-Bridge 0.6.2.
 """
 
 import re
@@ -150,7 +150,7 @@ def command(benchmark: Benchmark) -> list[str]:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """What looks at one node before the others are used, with the run's own command behind it."""
+    """Return the phase that checks one node before the others start, with the run's command as arguments."""
     (trains,) = plan(benchmark).phases
     _, *run = command(benchmark)
     look = [
@@ -239,7 +239,7 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
     return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
 
 
-# A text of these alone is one word to Hydra's grammar.
+# A text of only these is one word in Hydra's grammar.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+*@%$?|-]+")
 
 
@@ -273,10 +273,10 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
-    """Why Megatron-Bridge cannot run the benchmark; what follows from an earlier refusal is not said again.
+    """Return why Megatron-Bridge cannot run the benchmark, without consequences of an earlier refusal.
 
-    Its own checks (0.6.2, and Megatron-core's 0.19.2), which would end a job only after every process has started;
-    what else is wrong with an override, the job's first check finds on one node.
+    These repeat its own checks (0.6.2, and Megatron-core's 0.19.2), which would end a job only after every process
+    has started. The job's first check finds other wrong overrides on one node.
     """
     schedule = partial(schedule_refusals, place=PLACE)
     for rules in (_refuse_settings, _refuse_precision, _refuse_recipe, schedule, _refuse_adapters, _refuse_data):

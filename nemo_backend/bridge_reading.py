@@ -1,8 +1,8 @@
-"""Reads what a Megatron-Bridge run printed: steps, facts and ends, out of the rank-*.log of its phase folder.
+"""Read the steps, facts and ends of a Megatron-Bridge run from the rank-*.log of its phase folder.
 
-No worker of Stepmark runs inside Megatron-Bridge, so its own lines are all there is: the last rank prints the steps,
-which are called rank 0's, as everywhere; rank 0 prints nearly everything else. What Megatron-Bridge does not print is
-unknown, and stays so.
+No worker of Stepmark runs inside Megatron-Bridge, so only its own lines are available. The last rank prints the
+steps, which are recorded as rank 0's; rank 0 prints nearly all other lines. Values that Megatron-Bridge does not
+print are unknown.
 
 Megatron's iterations count from 1, a run's steps from 0: iteration 1 is step 0. The lines are Megatron-Bridge 0.6.2's
 (training/{setup,initialize,pretrain,train}.py) and Megatron-core 0.19.2's (megatron/training/models/dist_utils.py).
@@ -29,7 +29,7 @@ MESH = {
 PARAMETERS = re.compile(
     rb"> number of parameters on \(tensor,(?: gtp_remat,)? pipeline\) model parallel rank \([\d, ]+\): (\d+)"
 )
-ON_CUDA = b"[after megatron is initialized] datetime:"  # it asserts before that CUDA is there
+ON_CUDA = b"[after megatron is initialized] datetime:"  # it asserts before that CUDA is available
 
 DONE = b"[after training is done] datetime:"
 STOPPED = re.compile(rb"\[([eE]xiting program [^\]\r\n]{1,80})\] datetime:")
@@ -128,7 +128,7 @@ def _parameters(mesh: dict[str, int], texts: Logs) -> int | None:
 
 
 def _ends(texts: Logs, steps: list[Step]) -> list[WorkerEnd]:
-    """How training ended, where the log says so; a process that died without a word has no end here."""
+    """Return how training ended, by the log. A process that died silently has no end here."""
     if failed := texts.search(FAILED):
         message = f"rank {failed[1].decode()}: {failed[2].decode(errors='replace')}"
         return [WorkerEnd(rank=0, status="error", message=message)]

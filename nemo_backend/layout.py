@@ -4,7 +4,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.settings import positive
 from benchmarks.values import Hardware, Parallelism, Scalar
 
-# The engines name the same sizes in places of their own.
+# The engines have the same sizes in different groups.
 SIZES = {
     "tensor": "tensor_model_parallel_size",
     "pipeline": "pipeline_model_parallel_size",
@@ -49,5 +49,5 @@ def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[st
         return None
     place = PLACES[engine]
     sizes: dict[str, Scalar] = {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}
-    # Megatron refuses it where no tensor group shares the sequence, and wants it where one does.
+    # Megatron refuses it without a tensor group, and needs it with one.
     return {**sizes, f"{place}.sequence_parallel": share.tensor > 1 and hardware.kind != "cpu"}

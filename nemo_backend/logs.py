@@ -25,7 +25,7 @@ from benchmarks.values import Step
 
 # --- NeMo 2.x -------------------------------------------------------------------------------------
 
-# Printed by rank 0 alone, which prints the steps too: the first by Lightning for each Trainer, the second
+# Printed only by rank 0, which also prints the steps: the first by Lightning for each Trainer, the second
 # when a job of several processes joins.
 NEMO_START_LINES = (
     StartLine(b"GPU available: ", rb"GPU available: (?:True|False)\b.{0,40}, used: ", of_the_job=True),
@@ -77,7 +77,7 @@ class NemoLog(LineFormat):
 
 
 def last_digit(value: float, significant_digits: int) -> float:
-    """What the last of so many digits is worth in a value."""
+    """Return the value of the last significant digit."""
     if not value or not math.isfinite(value):
         return 0.0
     exponent = math.floor(math.log10(abs(value))) - significant_digits + 1
@@ -116,7 +116,7 @@ ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
 RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
 
-# Megatron-Bridge prints these on a line of their own, before the iteration's.
+# Megatron-Bridge prints these on a separate line before the iteration's.
 BRIDGE_TFLOPS = re.compile(rb"Step Time : [0-9.]{1,20}s GPU utilization: ([0-9.]{1,20}) ?MODEL_TFLOP/s/GPU")
 
 
@@ -125,10 +125,10 @@ class MegatronLog(LineFormat):
 
          [2026-04-27 00:00:01] iteration        1/       3 | ... | elapsed time per iteration (ms): 4000.0 | ...
 
-    Iterations count from 1 and keep their printed numbers: a user greps them. Where the logging interval is n, a
-    line stands for n iterations: its time is their mean, and it is kept as one step, under the iteration it was
-    printed at. So a window holds as many values as the log has lines, and none is made up for the iterations
-    between. A newer line prints `now/average`; the first is this iteration's.
+    Iterations count from 1 and keep their printed numbers, so that users can find them. If the logging interval is n,
+    a line covers n iterations: its time is their mean, and it becomes one step with the number of the iteration it
+    was printed at. A window thus has one value per line, without invented ones. A newer line prints `now/average`;
+    the first is this iteration's.
     """
 
     name = "megatron"
@@ -137,7 +137,7 @@ class MegatronLog(LineFormat):
     start_lines = MEGATRON_START_LINES
     seconds_are = "the mean of the iterations since the line before (log-interval), with the loading of their data"
 
-    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms, whatever the value
+    def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms for any value
         return MS_RESOLUTION_SECONDS
 
     def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
@@ -171,7 +171,7 @@ class MegatronLog(LineFormat):
 
 
 def _tflops_before(window: Window, found: int) -> float | None:
-    """Those of the line before, where no other iteration's line is between."""
+    """Return the TFLOP/s of the previous line, if it belongs to this iteration."""
     before = without_colours(window.text[max(0, found - LOOKBEHIND) : found]).rpartition(MILLISECONDS)[2]
     printed = BRIDGE_TFLOPS.findall(before)
     return number_of(b"MODEL_TFLOP/s/GPU", printed[-1]) if printed else None
@@ -188,7 +188,7 @@ def _megatron_step(fields: Fields) -> int:
 
 
 def _loss(fields: Fields) -> float | None:
-    """None: the line is whole and names none, as Megatron does where it is not finite or was not counted."""
+    """Return the loss. None: the complete line has no loss, because it was not finite or not counted."""
     loss = fields.optional(b"lm loss", b"loss")
     if loss is None and NAN not in fields:
         fields.refuse("truncated: no lm loss")
@@ -210,9 +210,9 @@ LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON)
 
 
 def read_log(path: Path, log_format: LogFormat, attempt: int) -> tuple[list[Step], list[str]]:
-    """Return the steps of a log, which are called rank 0's, and what could not be read.
+    """Return the steps of a log as rank 0's, and the lines that could not be read.
 
-    After a restart within the log, they are of the next attempt.
+    After a restart within the log, steps belong to the next attempt.
     """
     steps: list[Step] = []
     unreadable: list[str] = []

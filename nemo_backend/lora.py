@@ -8,8 +8,8 @@ from benchmarks.request.lora_words import ordered
 from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
 
-# NeMo's names of what adapters stand beside -> flops.ADAPTED_MATRICES: Megatron's matrices as they are, or with
-# adapters of their own beside the parts of a fused one.
+# NeMo's names of adapted matrices -> flops.ADAPTED_MATRICES: Megatron's own matrices, or the parts of a fused one
+# with an adapter each.
 FUSED_TARGETS = {"linear_qkv": "query_key_value", "linear_fc1": "mlp_input"}
 SEPARATE_TARGETS = {
     "linear_q": "query",
@@ -64,7 +64,7 @@ def settings_for(wanted: Lora) -> dict[str, Scalar]:
 
 
 def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
-    """The matrices that adapters stand beside, in Megatron's names, however the list was typed."""
+    """Return the adapted matrices by Megatron's names, from any notation of the list."""
     text = str(knobs["peft.target_modules"])
     names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
     both = set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS)
@@ -79,7 +79,7 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Settings of adapters where none are."""
+    """Refuse settings of adapters in a run without adapters."""
     if benchmark.lora is None:
         for name in benchmark.settings.overrides:
             if name.startswith("peft."):

@@ -1,4 +1,4 @@
-"""What both engines share because Megatron-core is below both: dimensions, fp8, pipeline schedules, data on disk."""
+"""Common code of the engines on Megatron-core: dimensions, fp8, pipeline schedules, data on disk."""
 
 from collections.abc import Iterator
 from functools import cache

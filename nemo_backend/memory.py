@@ -14,7 +14,7 @@ from nemo_backend.planning import attends_by_megatron
 # CUDA's context, NCCL's buffers and fragments take the rest: an estimate.
 USABLE = 0.94
 
-# engine -> where it keeps the settings of the model and of the optimizer, and two switches.
+# engine -> the groups with the settings of the model and the optimizer, and two switches.
 PLACES = {"nemo": ("model.config", "optim.config"), "bridge": ("model", "optimizer")}
 DISTRIBUTED = {"nemo": "optim.config.use_distributed_optimizer", "bridge": "ddp.use_distributed_optimizer"}
 REDUCED_IN_FP32 = {
@@ -22,8 +22,8 @@ REDUCED_IN_FP32 = {
     "bridge": "mixed_precision.grad_reduce_in_fp32",
 }
 
-# Every activation of a layer that its backward pass reads, where nothing is recomputed. The output of the MLP
-# is not among them: it is the next layer's input.
+# Every activation of a layer that its backward pass reads without recomputation. The output of the MLP is not among
+# them, because it is the next layer's input.
 ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
 
 # Transformer Engine keeps the input of an fp8 matmul as the fp8 numbers that it multiplied.
@@ -97,8 +97,8 @@ def _optimizer_bytes(benchmark: Benchmark, optimizer: Settings) -> int:
     """Two moments (one for SGD), and in mixed precision a master weight."""
     if optimizer.get("use_precision_aware_optimizer", False) and benchmark.dtype != "fp32":
         master = _number_bytes(optimizer.get(MASTER))
-        # Of a float32 master weight it keeps the half that a bfloat16 weight does not hold; where weights are fp8, or
-        # Megatron FSDP shares them out, Megatron keeps whole ones itself.
+        # It stores only the half of a float32 master weight that the bfloat16 weight lacks. With fp8 weights or
+        # Megatron FSDP, Megatron itself stores whole master weights.
         halves = optimizer.get("store_param_remainders", True) and master == FLOAT32_BYTES
         kept_by_megatron = benchmark.dtype == "fp8" or benchmark.settings.knobs.get(FSDP, False)
         moments = sum(_number_bytes(optimizer.get(name)) for name in MOMENTS)
@@ -108,7 +108,7 @@ def _optimizer_bytes(benchmark: Benchmark, optimizer: Settings) -> int:
 
 
 def _number_bytes(value: Scalar | None) -> int:
-    """Float32 where nothing is said, or nothing that is known here: see `_uncounted`."""
+    """Return the bytes of a type, by default float32, also for unknown types: see `_uncounted`."""
     return NUMBER_BYTES.get(_type_name(value), FLOAT32_BYTES)
 
 
@@ -121,7 +121,7 @@ NOT_COUNTED = ("cpu_offloading_weights", "distribute_saved_activations", "fine_g
 
 
 def _uncounted(benchmark: Benchmark, modules: set[str]) -> tuple[str, ...]:
-    """What is asked for and is not counted, as it was typed."""
+    """Return the requested settings that the memory estimate ignores, as typed."""
     knobs = benchmark.settings.knobs
     model, optimizer = PLACES[benchmark.engine]
     switches = [*(f"{model}.{name}" for name in NOT_COUNTED), f"{optimizer}.optimizer_cpu_offload"]
@@ -135,14 +135,14 @@ def _uncounted(benchmark: Benchmark, modules: set[str]) -> tuple[str, ...]:
 
 # --- what is computed again ---------------------------------------------------------------------
 
-# What the modules of selective recomputation hold that multiplies. Megatron runs a module's whole forward again, its
-# last matmul too, though nobody reads what that one makes.
+# The matmuls in the modules of selective recomputation. Megatron runs the whole forward pass of a module again,
+# including its last matmul, whose output is not needed.
 MODULES: dict[str, frozenset[str]] = {
     "core_attn": frozenset({"context"}),
     "mlp": frozenset({"mlpwi_0", "mlpwi_1", "mlpwo"}),
     "layernorm": frozenset(),
 }
-SELECTED = "core_attn"  # where no modules are named
+SELECTED = "core_attn"  # the default
 # What such a module then does not keep. The core of attention is a fused kernel, which keeps no scores anyway. The
 # MLP keeps what goes into its norm, which is fused with the matmul behind it; so there is no norm to compute apart.
 NOT_KEPT: dict[str, frozenset[str]] = {"mlp": frozenset({"mlp_norm", "mlpwi", "mlp_product"})}
@@ -170,8 +170,9 @@ def _by_block(model: Settings) -> bool:
 
 
 def _recomputed_layers(benchmark: Benchmark, model: Settings) -> int:
-    """Layers that are computed again as a whole: `block` computes the first so many of each stage twice (with
-    interleaving: of each of its parts); any other method all of them."""
+    """Return the number of layers that are recomputed as a whole.
+
+    `block` recomputes the first ones of each stage (with interleaving, of each part); other methods all layers."""
     if model.get("recompute_granularity") != "full":
         return 0
     if not _by_block(model):

@@ -5,8 +5,8 @@
     nccl    all-reduce over all GPUs
     train   run_and_time.sh, once a GPU, its output kept as result_0.txt
 
-Further experiments are further runs (--repeats). The port of the rendezvous is one that is free. What a submission
-cannot be asked, before any rule of MLPerf is looked at, is refused at the end of this file.
+Further experiments are further runs (--repeats). The port of the rendezvous is a free one. Refusals that do not
+depend on MLPerf's rules are at the end of this file.
 """
 
 from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ LAYOUT_SETTINGS = frozenset(name for one in submissions().values() for name in o
 
 
 def engines() -> tuple[str, ...]:
-    """One a submission: each has an image of its own."""
+    """Return one engine per submission, because each has its own image."""
     return tuple(SUBMISSION_ENGINE + name for name in submissions())
 
 
@@ -116,7 +116,7 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def _phase(benchmark: Benchmark, name: str, script: str, *words: str, environment: dict[str, str]) -> Phase:
-    """A script of ours once a GPU, in the container."""
+    """Return a phase that runs a Stepmark script once per GPU, in the container."""
     return Phase(
         name=name,
         command=["bash", f"{{repository}}/nemo_backend/{script}", *words],
@@ -165,7 +165,7 @@ def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """The program, and each file of the data where the container sees it, with its bytes where they are known."""
+    """Return the phase that checks the program and each data file in the container, with its size if known."""
     submission = submission_of(benchmark.model.name)
     files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
     trains = msgspec.structs.replace(_train(benchmark, submission), mounts=_mounts(benchmark, submission))
@@ -218,7 +218,7 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
-    """What follows from an earlier refusal is not said again."""
+    """Return the refusals, without consequences of an earlier one."""
     return (
         list(_refuse_place(benchmark))
         or [*_refuse_settings(benchmark), *_refuse_beyond_settings(benchmark)]

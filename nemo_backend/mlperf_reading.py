@@ -1,7 +1,7 @@
-"""Reads what a submission's job left: how its checks ended, and what result_0.txt says of the run.
+"""Read the files of a submission's job: the ends of its checks, and the log of the run in result_0.txt.
 
-The program is NVIDIA's, so its MLLOG is all there is: rank 0 writes it, and its steps are rank 0's. A run whose log
-does not tell a success with an evaluation at the target proves nothing, whatever its exit code.
+The program is NVIDIA's, so only its MLLOG is available; rank 0 writes it, and its steps are rank 0's. A run without a
+logged success and an evaluation at the target proves nothing, for any exit code.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def read_run(
     if run.stop_ms is not None:
         failures = [*_failures(outcome, run), *_other_than_asked(benchmark, submission, run)]
         ends = [WorkerEnd(rank=0, status="done", failures=failures, notes=list(_notes(outcome, phase_dir)))]
-        # Rank 0 tells how the run ended; the other ranks say no more than their exit codes.
+        # Rank 0 records how the run ended; the other ranks only have exit codes.
         ranks = sorted(int(path.stem.removeprefix("rank-")) for path in phase_dir.glob("rank-*.log"))
         ends += [WorkerEnd(rank=rank, status="done") for rank in ranks if rank != 0]
     return RunRecord(attempt=attempt, facts=[], steps=steps, ends=ends, unreadable=unreadable, mlperf=outcome)
@@ -73,7 +73,7 @@ def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) 
 
 
 def _failures(outcome: MlperfOutcome, run: LoggedRun) -> Iterator[str]:
-    """Why the run is no result of this benchmark."""
+    """Yield the reasons why the run is not a result of this benchmark."""
     if run.status != "success":
         yield f"it ended as '{run.status_text or run.status}'"
     if not outcome.reached:

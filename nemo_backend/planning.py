@@ -47,7 +47,7 @@ EVERY_RUN: dict[str, Scalar] = {
     "trainer.strategy.progress_interval": 1,
 }
 
-# What a CPU lacks: fused kernels, NCCL, and a random state of CUDA's.
+# Settings for a CPU, which lacks fused kernels, NCCL and CUDA's random state.
 ON_A_CPU: dict[str, Scalar] = {
     "trainer.accelerator": "cpu",
     "trainer.strategy.process_group_backend": "gloo",
@@ -178,8 +178,8 @@ def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
         locks=LOCKS.get(platform, ()),
         # A recipe, since NeMo turns what fails within nemo.collections.llm itself into a warning.
         import_check="nemo.collections.llm.recipes.llama3_70b",
-        # Megatron-core compiles a piece of CUDA when it is imported beside a CUDA build of torch and an nvcc; where
-        # there is no GPU to ask for its architecture, torch must be told one. (The worker has it not compiled.)
+        # Megatron-core compiles CUDA code on import if torch has CUDA and nvcc is installed. Without a GPU, torch
+        # needs an explicit architecture for that. (The worker prevents the compilation.)
         image=IMAGE,
         import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},
     )
@@ -298,8 +298,8 @@ def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(f"{what} needs a GPU", where=f"--set={setting}", why=why, next_command=out)
 
 
-# What Llama's configuration has in NeMo 2.7.3 where nothing is said, and Megatron 0.15.3 asserts, or imports a kernel
-# of Transformer Engine or Apex for; without the last setting it trains too, but not as it was asked to.
+# Defaults of Llama's configuration in NeMo 2.7.3 that Megatron 0.15.3 asserts, or imports a kernel of Transformer
+# Engine or Apex for. Without the last setting it trains too, but not as requested.
 FALSE_WITHOUT_TRANSFORMER_ENGINE: dict[str, bool] = {
     "model.config.persist_layer_norm": True,
     "model.config.apply_rope_fusion": True,
@@ -311,7 +311,7 @@ FALSE_WITHOUT_TRANSFORMER_ENGINE: dict[str, bool] = {
 
 
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
-    """What of it there is no other code for -> the setting that does without."""
+    """Return each feature that needs Transformer Engine -> the setting that avoids it."""
     found = {"fp8": "--dtype=bf16"} if benchmark.dtype == "fp8" else {}
     if benchmark.parallelism.context > 1:
         found["context parallelism"] = f"--set={CONTEXT}=1"
@@ -322,9 +322,9 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
 
 
 def attends_by_megatron(benchmark: Benchmark) -> bool:
-    """Whether attention is Megatron's own, of PyTorch's matmuls, because there is no Transformer Engine.
+    """Return whether attention is Megatron's own, with PyTorch's matmuls, because Transformer Engine is missing.
 
-    NeMo takes that one as soon as it is there; a virtual environment has none.
+    NeMo uses Transformer Engine if it is installed; virtual environments do not have it.
     """
     if benchmark.hardware.kind == "cpu":
         return True

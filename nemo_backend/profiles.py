@@ -69,7 +69,7 @@ def bridge_settings(profiling: Profiling | None) -> dict[str, str]:
 
 
 def marked(steps: list[Step], profiling: Profiling | None) -> list[Step]:
-    """Steps that a framework's own log tells of, those that were disturbed with the reason; an own reason stands."""
+    """Mark the steps of a log that a profiler disturbed. A step that already has a reason keeps it."""
     disturbed = disturbed_steps(profiling) if profiling else range(0)
     return [
         msgspec.structs.replace(step, excluded_because=PROFILER)

@@ -1,1 +1,1 @@
-"""What runs inside NeMo's environment: no package of ours is importable there."""
+"""Programs that run inside NeMo's environment. They cannot import Stepmark's packages."""

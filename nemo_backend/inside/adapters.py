@@ -1,9 +1,9 @@
-"""Inside NeMo: adapters of their own beside query, key, value, gate and up, which Megatron has as two fused matrices.
+"""Inside NeMo: separate adapters for query, key, value, gate and up, which Megatron has as two fused matrices.
 
-NeMo's CanonicalLoRA makes them, but adds them to the wrong heads: Megatron has each group's queries, its key and its
-value together, and NeMo 2.7.3 puts all queries first, then all keys, then all values. With one group that is the
-same; with more, a query's adapter changes a key. It also calls adapters that were not asked for. Both are put right
-here, without a change of its source. Loaded by path.
+NeMo's CanonicalLoRA adds such adapters to the wrong heads: Megatron stores each group's queries, key and value
+together, but NeMo 2.7.3 assumes all queries first, then all keys, then all values. With one group that is the same;
+with more, the adapter of a query changes a key. It also calls adapters that were not requested. This module corrects
+both without changing NeMo's source. Loaded by path.
 """
 
 import types
@@ -12,7 +12,7 @@ SEPARATE = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_u
 
 
 def without_transformer_engine():
-    """NeMo's LoRA compares modules with classes of Transformer Engine, and asks for them where there is none."""
+    """Let NeMo's LoRA work without Transformer Engine, whose classes it otherwise requires."""
     from nemo.collections.llm.peft import lora, utils
 
     if not lora.HAVE_TE:
@@ -80,6 +80,6 @@ def gate_and_up_forward(wrapper, x):
 
 
 def grouped(adapter, normed, groups, width):
-    """What an adapter makes, [sequence, batch, groups, width]; nothing where there is none."""
+    """Return the output of an adapter, [sequence, batch, groups, width]; zeros without an adapter."""
     shape = (*normed.shape[:2], groups, width)
     return normed.new_zeros(shape) if adapter is None else adapter(normed.contiguous()).reshape(shape)

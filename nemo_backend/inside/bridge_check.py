@@ -37,7 +37,7 @@ def look(options):
 
 
 def build_configuration(options):
-    """In a process of its own, since run_recipe.py begins again with its recipe's variables."""
+    """Build it in a separate process, because run_recipe.py restarts itself with its recipe's variables."""
     script, *arguments = options.command
     if not Path(script).is_file():
         raise kit.CheckFailure(f"there is no {script}", "this image has other folders", ANOTHER_IMAGE)

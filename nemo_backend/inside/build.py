@@ -25,7 +25,7 @@ GROUPS = {
     "comm_overlap": "nemo.lightning.pytorch.callbacks.megatron_comm_overlap.MegatronCommOverlapCallback",
     "garbage_collection": "nemo.lightning.pytorch.callbacks.garbage_collection.GarbageCollectionCallback",
 }
-MODEL_CLASS = "model.config_class"  # the name of a configuration class beside that of the group model.config
+MODEL_CLASS = "model.config_class"  # the name of another configuration class than that of the group model.config
 OVERLAP_CONFIGS = "nemo.collections.llm.recipes.tp_overlap_configs.userbuffers"
 MOCK = "mock"
 
@@ -68,12 +68,12 @@ def class_of(path):
 
 
 def made(settings, group):
-    """The object of a group; None where none of its settings is set."""
+    """Return the object of a group; None if the group has no settings."""
     return class_of(GROUPS[group])(**settings[group]) if settings[group] else None
 
 
 def adapters_of(settings, adapters, **order):
-    """NeMo's LoRA beside Megatron's own matrices, or adapters beside the parts of the fused ones (adapters.py)."""
+    """Return NeMo's LoRA for Megatron's own matrices, or adapters for the parts of fused ones (adapters.py)."""
     fields = settings["peft"]
     return adapters.separate(fields, **order) if adapters.are_separate(fields) else made(settings, "peft")
 

@@ -39,7 +39,7 @@ def install():
 
 
 def _nothing_to_compile_for(*_args, **_kwargs):
-    """Megatron-core compiles a piece of CUDA when it is imported, and goes on without where that fails."""
+    """Fail the compilation of CUDA code that Megatron-core tries on import; it continues without that code."""
     raise RuntimeError("there is no CUDA here")
 
 
@@ -57,7 +57,7 @@ class CudaToCpu(TorchFunctionMode):
         if func is torch.Tensor.to and len(args) > 1 and _names_cuda(args[1]):
             args = (args[0], CPU, *args[2:])
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:
-            # Megatron-core clips gradients only where a tensor's type says cuda.
+            # Megatron-core only clips gradients of tensors whose type contains `cuda`.
             return func(*args).replace("torch.", "torch.cuda.", 1)
         return func(*args, **kwargs)
 
@@ -69,7 +69,7 @@ def _names_cuda(device):
 
 
 class _Stream:
-    """A stream or an event of a device that has none: all work is done when a call returns."""
+    """A stream or an event of a device without streams: all work is done when a call returns."""
 
     device = CPU
     cuda_stream = 0

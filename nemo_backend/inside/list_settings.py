@@ -3,8 +3,8 @@ test compares the two. Runs by path inside NeMo's environment, after a change of
 
     python -P nemo_backend/inside/list_settings.py > nemo_backend/nemo_settings.yml
 
-A setting is named by its group (build.py: GROUPS) and the name its class takes it under. What only code can hold is
-left out; defaults are the frameworks' business.
+A setting is named by its group (build.py: GROUPS) and the name its class takes it under. Values that only
+code can express are excluded. Defaults come from the frameworks.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import setting_words as words  # noqa: E402
 from worker_kit import load  # noqa: E402
 
-# What NeMo annotates with nothing, or with what is no scalar, and build.py makes from a text all the same.
+# Settings that build.py makes from a text although NeMo's annotation is missing or not a scalar.
 FROM_TEXT = {
     "peft.target_modules": "list",
     "comm_overlap.tp_comm_overlap_cfg": "str",
@@ -43,7 +43,7 @@ def settings(build: Any) -> Iterator[tuple[str, str]]:
 
 
 def annotations(kind: type) -> dict[str, object]:
-    """What a class is made from: its fields where it is a dataclass, else the arguments of its __init__."""
+    """Return the fields of a dataclass, or the arguments of a class's __init__."""
     if dataclasses.is_dataclass(kind):
         modules = [vars(sys.modules[base.__module__]) for base in reversed(kind.__mro__)]
         names = {name: value for module in modules for name, value in module.items()}
@@ -54,7 +54,7 @@ def annotations(kind: type) -> dict[str, object]:
 
 
 def resolved(annotation: object, names: dict[str, Any]) -> object:
-    """An annotation that is written as text; some name what is imported for type checkers alone."""
+    """Return an annotation that is written as text, or None if its names are only imported for type checkers."""
     if not isinstance(annotation, str):
         return annotation
     try:

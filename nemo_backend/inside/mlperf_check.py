@@ -35,7 +35,7 @@ def look(gpus, files):
 
 
 def fault_of(path, size):
-    """What is wrong with a file; empty where nothing is."""
+    """Return what is wrong with a file; empty if it is right."""
     try:
         if path.is_dir():
             return "" if any(path.iterdir()) else f"{path} is empty"

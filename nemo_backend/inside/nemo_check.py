@@ -34,7 +34,7 @@ def look(options, work, objects, kit):
 
 
 def needing_transformer_engine(settings):
-    """What of a run there is no other code for, in NeMo's words."""
+    """Return the settings of a run that need Transformer Engine."""
     strategy, overlap = settings["trainer.strategy"], settings["comm_overlap"]
     needs = {
         "fp8": settings["trainer.plugins"].get("fp8"),
@@ -46,7 +46,7 @@ def needing_transformer_engine(settings):
 
 
 def started(given):
-    """What NeMo does with its objects on every rank, before the processes meet."""
+    """Prepare the objects as NeMo does on every rank before the processes join."""
     from nemo.lightning.pytorch.callbacks.megatron_comm_overlap import MegatronCommOverlapCallback
     from nemo.lightning.pytorch.strategies.utils import setup_parallel_ranks
 
@@ -61,7 +61,7 @@ def started(given):
 
 
 def overruled(settings, config, build):
-    """What the plan says and NeMo does not keep, such as an overlap that it turns off with a warning."""
+    """Return settings of the plan that NeMo changes, such as an overlap that it turns off with a warning."""
     wanted = {**build.config_fields(settings, type(config)), **settings["comm_overlap"]}
     wanted |= {name: value for name, value in settings["trainer.plugins"].items() if name.startswith("fp8")}
     return [
@@ -75,7 +75,7 @@ def overruled(settings, config, build):
 
 
 def list_versions(packages, kit):
-    """The packages that are there, and the libraries that torch was built with."""
+    """List the installed packages, and the libraries that torch was built with."""
     import torch
 
     found = {**kit.installed_versions(packages), "cuda": torch.version.cuda}
@@ -88,14 +88,14 @@ def list_versions(packages, kit):
 
 
 def find_devices(count, names, kit):
-    """The GPUs that one task alone sees on this node: `count` of them, each of a name that the plan knows."""
+    """Return the GPUs that one task sees on this node: `count` of them, each with a name in the plan."""
     import torch
 
     if [name.lower() for name in names] == CPU:
         return CPU
     with kit.checking("torch cannot use the GPUs", "run nvidia-smi on the node, and compare its CUDA with torch's"):
         if not torch.cuda.is_available():
-            torch.cuda.init()  # says why not
+            torch.cuda.init()  # raises an error with the reason
     found = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     kit.check_devices(found, count, names)
     return found

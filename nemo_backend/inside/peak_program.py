@@ -1,6 +1,6 @@
 """Measures the matmul rate of one device with torch, in the way Megatron multiplies: its weights are [out, in].
 
-Runs by path inside the framework's environment, on the standard library and torch alone:
+It runs by path inside the framework's environment, with only the standard library and torch:
 `python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
 """
 

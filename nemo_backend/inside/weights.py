@@ -25,14 +25,14 @@ ADAPTERS = {
 }
 IN_ADAPTER = {"_a": "linear_in.weight", "_b": "linear_out.weight"}
 IN_AN_ADAPTER = ".adapter."
-WRAPPED = ".to_wrap."  # a matrix that an adapter stands beside has this in its name
+WRAPPED = ".to_wrap."  # in the name of a matrix with an adapter
 QKV = "self_attention.linear_qkv.weight"
 PROJECTION = "self_attention.linear_proj.weight"
 FC1 = "mlp.linear_fc1.weight"
 
 
 class Sizes:
-    """Of attention, from the configuration of the model that was built."""
+    """The sizes of attention, from the configuration of the built model."""
 
     def __init__(self, config):
         self.layers = config.num_layers

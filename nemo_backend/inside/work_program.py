@@ -27,7 +27,7 @@ known = load(HERE / "weights.py")
 
 
 def settings_for_case(words, case, build):
-    """The benchmark's settings with what the case says instead."""
+    """Return the benchmark's settings with those of the case."""
     settings = build.grouped(words)
     settings["optim.config"].update(
         lr=case["learning_rate"],
@@ -78,7 +78,7 @@ class Training:
         strategy.configure_ddp()
         (wrapped,) = strategy.megatron_parallel
         self.ddp = wrapped.module
-        self.gpt = getattr(self.ddp.module, "module", self.ddp.module)  # bf16 has a wrapper of its own
+        self.gpt = getattr(self.ddp.module, "module", self.ddp.module)  # bf16 has another wrapper
         self._module = model.optim
         self._parallel = strategy.megatron_parallel
         self._adapters = bool(settings["peft"])
@@ -130,7 +130,7 @@ class Training:
         return {"loss": loss.item(), "gradient_norm": float(norm)}
 
     def look(self, batch):
-        """Logits, loss and gradient by parameter, from a pass beside the training."""
+        """Return logits, loss and gradient by parameter, from a separate pass."""
         import torch
 
         with torch.no_grad():
@@ -154,8 +154,8 @@ class Training:
         found = {"total": total}
         below = list(self.gpt.embedding.parameters())
         if self._adapters and not below[0].requires_grad:
-            # Below the first layer nothing is trained: torch need not go there, and a scan over layers does. A
-            # table's own gradient is no matmul, so what is more with it is all on the way there.
+            # Below the first layer nothing is trained: torch can stop there, but a scan over layers cannot. The
+            # gradient of the table is not a matmul, so all additional FLOPs with it are those on the way to it.
             self.gpt.embedding.requires_grad_(True)
             found["left_out"] = {TOWARDS_EMBEDDING: self._counted(inputs, targets, [*trained, *below]) - total}
             self.gpt.embedding.requires_grad_(False)
@@ -170,7 +170,7 @@ class Training:
 
 
 def settings_of(gpt):
-    """What the built modules hold, whatever they were told."""
+    """Return the settings that the built modules actually have."""
     import torch
 
     cores = [layer.self_attention.core_attention for layer in gpt.decoder.layers]

@@ -1,9 +1,9 @@
-"""Runs NeMo's own llm.pretrain or llm.finetune and writes down what really happened, one JSON line an event.
+"""Run NeMo's own llm.pretrain or llm.finetune and record what happened, one JSON line per event.
 
-Run by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) on the standard
-library and NeMo alone. build.py makes NeMo's objects from the settings; cpu_redirect.py answers requests for
-a GPU where there is none; this file joins the processes, keeps the clock, begins and ends what nsys records, and
-asserts that the work was done.
+It runs by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) with only the standard
+library and NeMo. build.py makes NeMo's objects from the settings. On a machine without a GPU, cpu_redirect.py answers
+requests for one. This file joins the processes, times the steps, starts and stops the recording of nsys, and checks
+that the work was done.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def assert_devices(options):
 
 
 def assert_processes(options):
-    """A rank that trains alone would report success: that is an error here."""
+    """Refuse if ranks train separately, because each would report success."""
     import torch
 
     world = torch.distributed.get_world_size()
@@ -95,7 +95,7 @@ def mesh():
 
 
 def parameter_counts(model):
-    """(all, trainable) of the whole model: each rank counts its shards, and of what is repeated only the first."""
+    """Return (all, trainable) of the whole model. Only the first rank counts repeated weights."""
     import torch
     from megatron.core import parallel_state as state
 
@@ -187,14 +187,14 @@ def without_gradient(model):
 
 
 def has_gradient(parameter):
-    """Megatron keeps gradients in buffers of its own."""
+    """Return whether a parameter has a gradient. Megatron keeps gradients in separate buffers."""
     gradient = getattr(parameter, "main_grad", None)
     gradient = parameter.grad if gradient is None else gradient
     return gradient is not None and bool(gradient.abs().max() > 0)
 
 
 def fingerprint(parameter, piece=1 << 24):
-    """A number that follows from every bit and its place; a changed weight changes it, whatever its precision."""
+    """A number that follows from every bit and its place; a changed weight changes it, in any precision."""
     import torch
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -243,10 +243,10 @@ def step_clock(work):
 
 
 class ProfiledSteps:
-    """The steps that nsys records, empty where nothing is; `mine`: by this rank.
+    """Start and stop nsys around the `recorded` steps; `mine`: whether this rank is recorded.
 
-    It calls what NeMo's own NsysCallback calls; but that one counts the steps of an epoch, and so would begin twice
-    or never on a small dataset.
+    NeMo's own NsysCallback makes the same calls, but counts the steps of an epoch, so that on a small dataset it
+    would start twice or never.
     """
 
     def __init__(self, recorded, *, mine):
@@ -266,7 +266,7 @@ class ProfiledSteps:
         self._ranges.__enter__()
 
     def after(self, step, torch):
-        """The step has ended, on the device too, and its time is taken."""
+        """The step has ended, also on the device, and its time is recorded."""
         if self._ranges is None or step != max(self._recorded):
             return
         torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
@@ -281,7 +281,7 @@ class ProfiledSteps:
 
 
 class Work:
-    """One training: NeMo's own loop under our clock, and at its end what was broken and what is to be said."""
+    """One training: NeMo's own loop with timed steps, then its failures and notes."""
 
     def __init__(self, options, events):
         self.recorder = kit.StepRecorder(events)
@@ -316,7 +316,7 @@ class Work:
         return build, [step_clock(self)], on_cpu
 
     def begin(self, model):
-        """The model is made, its adapters too, and the first batch is there."""
+        """Called when the model, its adapters and the first batch exist."""
         assert_processes(self._options)
         self._events.write("facts", **facts(self._options, model, self._notes))
         if self._proof:
@@ -354,7 +354,7 @@ class Work:
 
 
 def fit(options, build, callbacks, on_cpu):
-    """What a script of NeMo's own does; tests/measure_overhead.py has it done without our clock too."""
+    """Train as a script of NeMo does; tests/measure_overhead.py calls this also without timed steps."""
     from nemo.collections import llm
 
     arguments = objects(options, build, callbacks, on_cpu)
@@ -365,7 +365,7 @@ def fit(options, build, callbacks, on_cpu):
 
 
 def objects(options, build, callbacks, on_cpu):
-    """What NeMo's own entry point is given."""
+    """Return the arguments of NeMo's entry point."""
     from nemo import lightning as nl
 
     if on_cpu:
