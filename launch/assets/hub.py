@@ -1,6 +1,6 @@
 """Downloads files of Hugging Face repositories with huggingface_hub, which checks each against the hub's checksum.
 
-The token is HF_TOKEN alone. It is sent to that hub alone, and is in no message and no file.
+The token comes only from HF_TOKEN. It is sent only to that hub and never appears in a message or a file.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
         _set_aside(api.snapshot_download(repository.name, dry_run=True, **wanted))
         root = api.snapshot_download(repository.name, **wanted)
         found = api.verify_repo_checksums(repository.name, **asked, **place)
-    # The hub's other files may have namesakes here that are somebody's own.
+    # Other local files may have the names of hub files but belong to the user.
     wrong = [one["path"] for one in found.mismatches if any(fnmatch(one["path"], name) for name in repository.files)]
     for path in (found.verified_path / path for path in wrong):
         (path if "local_dir" in place else path.resolve()).unlink()
@@ -99,7 +99,7 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
 
 
 def _set_aside(files: Any) -> None:
-    """What would be written over may be somebody's own work: it is kept beside."""
+    """Rename files that a download would overwrite, because they may be the user's own."""
     for path in (Path(one.local_path) for one in files if one.will_download):
         if path.is_file():
             names = (path.with_name(f"{path.name}.before-download{number or ''}") for number in count())

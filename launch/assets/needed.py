@@ -1,4 +1,4 @@
-"""What a real run needs, as a table: which of it is on this disk, what it still takes, and what to do next."""
+"""The files that a real run needs, as a table: what is on this disk, what is missing, and what to do next."""
 
 import os
 import shutil

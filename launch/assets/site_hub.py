@@ -1,4 +1,4 @@
-"""What the programs of a site read from Hugging Face: fetched once, with a person's token, for jobs without one."""
+"""Fetch the Hugging Face files of a site once, with the user's token, for jobs that do not have one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from launch.assets import hub
 def hub_repositories(
     backend: str | None, engine: str | None, model: str | None, configs: Configs
 ) -> list[Repository]:
-    """Of the engines that have a recipe. They are gated, so an engine or a model has to be named."""
+    """Return the repositories of engines with a recipe. They are gated, so an engine or a model must be named."""
     if engine is None and model is None:
         return []
     chosen = [find_backend(backend)] if backend else list(backends().values())
@@ -47,7 +47,7 @@ def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str
 
 
 def refuse(benchmark: Benchmark, backend: Backend) -> None:
-    """RequestError where the job would read a configuration that nobody has fetched."""
+    """Raise RequestError if the job would read a configuration that was not fetched."""
     home, repository = hub_home(benchmark.site), None
     if isinstance(backend, ReadsHub):
         repository = backend.hub_repository(benchmark.engine, benchmark.model.name)
@@ -70,7 +70,7 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
 
 
 def _commit_in_cache(repository: Repository, folder: Path) -> str | None:
-    """The commit that an offline job would read; None where it is not there whole."""
+    """Return the commit that an offline job would read; None if it is incomplete."""
     try:
         commit = (folder / "refs" / repository.revision).read_text().strip()
     except OSError:

@@ -118,7 +118,7 @@ class Scheduler:
             self._failed_starts = 0
 
     def _left_nothing(self, work: Work) -> bool:
-        """Of a start that failed: a queue may have taken the job though it did not say so."""
+        """Return whether a failed start left nothing: a queue may have accepted the job without an answer."""
         if not (self._output_dir / work.run_id).is_dir():
             return True
         with contextlib.suppress(StepmarkError):  # asked again while it is waited for

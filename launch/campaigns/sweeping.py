@@ -1,7 +1,7 @@
-"""Runs the cells of a sweep: throttled, resumable, one launcher at a time; its record, and its table.
+"""Run the cells of a sweep: throttled, resumable, one launcher at a time; with a record and a table.
 
-What a site does with one run is a Runner. Before anything of a run exists its name is in the record, so that a
-launcher killed at any moment leaves no run that the next one does not know of.
+A Runner runs one benchmark at a site. The name of a run is recorded before anything of the run exists, so that the
+next launcher knows all runs of a killed one.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class _Launcher:
             waiting = self._scheduler.run([self._work(slot) for slot in todo], wait=wait)
         except KeyboardInterrupt:
             say("interrupted")
-            with contextlib.suppress(StepmarkError):  # where nobody answers now, they are said to go on
+            with contextlib.suppress(StepmarkError):  # without an answer, runs count as running
                 self._scheduler.take_ended()
             self._say_how_to_go_on()
             return EXIT_INTERRUPTED
@@ -175,7 +175,7 @@ def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
 
 
 def _found(output_dir: Path, new: Sweep) -> Sweep | None:
-    """The newest sweep of the same flags, where it is not done and still means the same."""
+    """Return the newest sweep of the same flags, if it is unfinished and its benchmarks are unchanged."""
     paths = sorted(output_dir.glob(f"sweep-*-{new.key}.json"))
     if not paths:
         return None

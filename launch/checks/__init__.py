@@ -1,1 +1,1 @@
-"""Programs that are no run: compiling a step, checking XLA flags, the proof of equal work."""
+"""Programs outside of runs: compiling a step, checking XLA flags, the proof of equal work."""

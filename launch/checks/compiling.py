@@ -74,9 +74,9 @@ def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, en
 def refuse_to_compile(
     benchmark: Benchmark, backend: Backend, program: SideProgram, *, make_environment: bool
 ) -> None:
-    """RequestError where there is no compiler, or an XLA flag that it does not know.
+    """Raise RequestError without a compiler, or for an XLA flag that it does not know.
 
-    Planning downloads nothing that was not asked for.
+    Planning downloads nothing unless requested.
     """
     spec = backend.environment(benchmark.engine, program.platform)
     if not make_environment and venvs.python_of(spec) is None:

@@ -1,6 +1,6 @@
 """The proof that backends do the same work: each trains the same steps from the same weights, and all is compared.
 
-The first backend that can starts from weights of its own, perturbed; the others are given them.
+The first backend that can starts from its own perturbed weights; the others get the same weights.
 """
 
 import shutil
@@ -141,7 +141,7 @@ def prove(
     dtype: str = "fp32",
     hardware: str = "cpu",
 ) -> int:
-    """The exit code. Files are kept where a folder was named, or where something is wrong."""
+    """Return the exit code. Files are kept if a folder was given or something is wrong."""
     started = time.monotonic()
     models = [configs().model(name) for name in dict.fromkeys(names)]
     if task == "lora" and dtype == "bf16":

@@ -1,7 +1,7 @@
 """Asks the compiler of an environment on this machine whether it knows some flags, before anything is started.
 
-The backend says which program asks it (FlagsCheck); here it is run, and its answer is a refusal for a run, or a
-table for `launch/doctor.py flags`. A program that breaks says nothing of the flags: a note, and no refusal.
+The backend names the program that asks (FlagsCheck). This module runs it and turns the answer into a refusal of a
+run, or a table for `launch/doctor.py flags`. A broken program causes a note instead of a refusal.
 """
 
 import re
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
     refused: dict[str, str]  # flag as given -> why
     said: str = ""  # its last line, which names the compiler
-    broken: str = ""  # why nobody knows
+    broken: str = ""  # why there is no answer
 
 
 def ask(check: FlagsCheck, python: Path) -> Answer:
@@ -116,7 +116,7 @@ class CheckedFlags(Value, frozen=True):
 
 
 def report(text: str) -> tuple[list[CheckedFlags], str, int]:
-    """Each flag of a whole XLA_FLAGS against every compiler that is here; as data and text, and the exit code."""
+    """Check each flag of an XLA_FLAGS with every installed compiler; return data, text and exit code."""
     flags = text.split()
     if not flags or not all(map(FLAG.fullmatch, flags)):
         raise RequestError(

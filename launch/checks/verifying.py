@@ -20,7 +20,7 @@ def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
     try:
         folder = _readable(place)
         return _repair(folder) if repair else _verify(folder)
-    except BrokenPipeError:  # nobody reads what is printed
+    except BrokenPipeError:  # the reader of the output has gone
         raise
     except (OSError, StepmarkError) as error:
         refused = cannot_read(error, place) if isinstance(error, OSError) else error
@@ -34,7 +34,7 @@ def _readable(place: Path) -> RunFolder:
         listed = "python launch/status.py     (lists the runs)"
         raise RequestError("there is no such run folder", where=str(place), next_command=listed)
     folder.refuse_older()
-    folder.benchmark()  # what is no run is called so first
+    folder.benchmark()  # first, refuse what is not a run
     if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):
         raise without_result(place)
     return folder

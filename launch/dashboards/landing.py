@@ -1,8 +1,8 @@
-"""TensorBoard whose bare address opens on step times: a program of its own, that launch/dashboards/serving.py starts.
+"""TensorBoard that opens on step times: a separate program that launch/dashboards/serving.py starts.
 
-TensorBoard has no flag for what a person sees first. So its bare address answers with a page that goes on to its tab
-Time Series, unsmoothed, with the newest runs, the nights and the series; a tab that the address names is kept. Where
-a person has never changed TensorBoard's settings, far points are shown: a slow night is one.
+TensorBoard has no flag for its first view. So the bare address answers with a page that redirects to the tab Time
+Series, unsmoothed, with the newest runs, the nights and the series. A tab in the address is kept. Outliers are shown
+unless the user has changed TensorBoard's settings, because a slow night is one.
 """
 
 import sys

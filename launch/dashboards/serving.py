@@ -47,7 +47,7 @@ def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subp
 
 
 def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
-    """It says it itself: with --port=0 nobody else knows."""
+    """Return the address from the server's log: with --port=0, only the server knows it."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         ended = server.poll() is not None
@@ -73,9 +73,9 @@ def _failed(log: Path) -> RunError:
 def watch(
     server: "subprocess.Popen[bytes]", log: Path, update: Callable[[], list[str]], told: Sequence[str], seconds: float
 ) -> None:
-    """Until it ends, which it does not by itself, or until KeyboardInterrupt; brought up to date meanwhile.
+    """Update the dashboard until the server ends or KeyboardInterrupt.
 
-    What is wrong with an update is said when it begins, and whatever it is, the server goes on.
+    Each new trouble of an update is printed once, and the server continues.
     """
     due = time.monotonic() + seconds
     while server.poll() is None:

@@ -19,7 +19,7 @@ from launch.slurm.options import seconds_of
 
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
-    """What is worth saying of it; RequestError where a rule refuses it. Nothing where it is no submission."""
+    """Return notes on a submission. Raise RequestError if a rule refuses it. Other runs have no notes."""
     if not benchmark.is_submission:
         return []
     found = [*broken_rules(benchmark, *rules_of(benchmark, configs)), *_time_limit(benchmark, options)]
@@ -58,7 +58,7 @@ def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
 
 
 def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
-    """NVIDIA's WALLTIME for one experiment is the job's limit, unless a person typed another."""
+    """Return the options with NVIDIA's WALLTIME for one experiment as limit, unless the user typed another."""
     one = benchmark.settings.knobs.get("WALLTIME_RUNANDTIME")
     if typed or not one:
         return options

@@ -19,7 +19,7 @@ PACKAGE = "mlperf_logging"
 
 
 def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
-    """What a checker prints, its traceback included; as a program of its own would print it."""
+    """Return the output of a checker, including a traceback, as if it ran as a separate program."""
     printed = io.StringIO()
     root = logging.getLogger()
     root.handlers.clear()  # each program adds its own, and writes to the stream of its time

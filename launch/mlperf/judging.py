@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 def report(place: Path, ruleset: str | None) -> int:
-    """Judge a log or a folder of logs: by a ruleset, otherwise each set by that of its own round."""
+    """Judge a log or a folder of logs by a ruleset, or each set by the ruleset of its round."""
     if ruleset is not None and ruleset not in (known := package.rulesets()):
         what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
         raise RequestError(what, where="--ruleset", why="those are of the installed package")
@@ -83,7 +83,7 @@ def _checked(one: StagedSet, ruleset: str | None, configs: Configs) -> CheckedSe
 
 
 def _ruleset(one: StagedSet, ruleset: str | None, configs: Configs) -> Ruleset:
-    """The rules that a set is judged by. NVIDIA's program is of an earlier round than the day on which it runs."""
+    """Return the rules for a set. NVIDIA's program belongs to an earlier round than the day of its run."""
     if ruleset is not None:
         return Ruleset(ruleset, "--ruleset")
     benchmark = one.runs[0].log.benchmark
@@ -105,10 +105,10 @@ def _no_convergence(one: StagedSet, ruleset: str) -> str:
 
 
 def ask(tasks: list[Task], names: dict[str, str]) -> list[CheckerResult]:
-    """What the checkers say, with names in place of paths.
+    """Return the results of the checkers, with names in place of paths.
 
-    They run in one process, because imports cost more than the checks, and in a folder of its own: they write logs
-    where they are started. A task that the process does not live to answer is one without a verdict.
+    They run in one process, because imports cost more than the checks, and in a temporary folder, because they write
+    logs into the current one. A task without an answer has no verdict.
     """
     package.folder()  # refuses if it is not installed
     questions = [{**task._asdict(), "longest_seconds": LONGEST_SECONDS} for task in tasks]

@@ -27,12 +27,12 @@ class Preparation:
 
     site: Site
     options: JobOptions
-    minutes: int | None  # of the job, where the person says so
+    minutes: int | None  # of the job, if the user gives them
     submission: Submission
     image: str
     needs: Needs
     out: Path
-    force: bool  # make anew what is whole
+    force: bool  # recreate complete assets
 
 
 def preview(work: Preparation) -> str:
@@ -42,7 +42,7 @@ def preview(work: Preparation) -> str:
 
 
 def prepare(work: Preparation) -> int:
-    """Submit it, wait for its end, and say what is there."""
+    """Submit the job, wait for its end, and report the assets."""
     _refuse(work)
     steps = _steps(work)
     failed = _run(work, steps) if steps else ""

@@ -1,7 +1,7 @@
-"""Which MLPerf logs there are below a place, and each of their runs as a file of its own.
+"""Find the MLPerf logs below a place, and write each of their runs to a separate file.
 
-Nothing is written into what is judged: every run is copied first, as result_N.txt, so that a job's output with
-several experiments in it is judged run by run.
+The judged folders are not changed: every run is copied first, as result_N.txt, so that the output of a job with
+several experiments is judged run by run.
 """
 
 import re
@@ -71,10 +71,10 @@ def _by_number(path: Path) -> tuple[str, int, str]:
 
 
 def _stage(path: Path, place: Path, scratch: Path, sets: dict[tuple[str, str | None], StagedSet]) -> bool:
-    """Copy the runs of a log to the sets that they belong to; False if it has none."""
+    """Copy the runs of a log to the sets that they belong to; False if it has no runs."""
     if not path.is_file():
         return False
-    # Of RUN/attempt-N/PHASE/result_0.txt: runs of Stepmark have a folder each, and those side by side are a set.
+    # The run of RUN/attempt-N/PHASE/result_0.txt: Stepmark runs in the same folder form a set.
     own = next((run for run in path.parents[2:3] if (run / BENCHMARK).is_file()), None)
     folder = own.parent if own else path.parent
     is_inside = folder != place and folder.is_relative_to(place)

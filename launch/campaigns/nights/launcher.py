@@ -91,7 +91,7 @@ class Launcher:
                 try:
                     return self._run()
                 except KeyboardInterrupt:
-                    say("interrupted")  # what ran until now is asked for when the night goes on
+                    say("interrupted")  # the runs so far are collected when the night resumes
                     self._say_how_to_go_on()
                     return EXIT_INTERRUPTED, None
                 except (StepmarkError, OSError):
@@ -125,7 +125,7 @@ class Launcher:
         say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
 
     def _resolve(self) -> dict[str, RequestError]:
-        """A cell that cannot work hides no other; where none can, the request was wrong."""
+        """Resolve the cells. Invalid ones do not stop the others; if all are invalid, the request was wrong."""
         errors: dict[str, RequestError] = {}
         runner = self._runners(Labels(), {})
         for cell in self._asked.cells:
@@ -158,7 +158,7 @@ class Launcher:
         return not left_out
 
     def _reruns(self, suspicions: Mapping[str, Urgency]) -> None:
-        """Fresh runs of what is suspect; those of a night that is resumed are completed."""
+        """Run suspect cells again, and complete the re-runs of a resumed night."""
         wanting = {name: how for name, how in suspicions.items() if not self._runs[name].rerun_ids}
         begun = [name for name, runs in self._runs.items() if runs.rerun_ids and name in self._benchmarks]
         self._scheduler = self._new_scheduler()
@@ -185,7 +185,7 @@ class Launcher:
             self._note_nodes(name)
 
     def _rerun_work(self, name: str, most: int) -> tuple[list[Work], list[Work]]:
-        """The re-runs of a cell that go on, and those that are still to be started, as far as the budget goes."""
+        """Return the running re-runs of a cell, and those to start within the budget."""
         known, benchmark = self._runs[name].rerun_ids, self._benchmarks[name]
         nodes = _nodes_of(self._folder(self._runs[name].run_id))
         exclude = _excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
@@ -215,7 +215,7 @@ class Launcher:
         return self._runners(Labels(nightly=nightly), {**self._asked.typed, **(options or {})})
 
     def _new_scheduler(self) -> Scheduler:
-        """Quiet: the night's table is the answer; what becomes of each run is told in a line."""
+        """Return a quiet scheduler: each run gets one line, and the night's table is the answer."""
         asked = self._asked
         return Scheduler(asked.output_dir, asked.max_jobs, self._started, self._ended, self._sleep, quiet=True)
 
@@ -295,7 +295,7 @@ def _was_submitted(folder: RunFolder) -> bool:
 
 
 def _nodes_of(folder: RunFolder) -> list[str]:
-    """The nodes of the attempt that gives the figures; none where it was no job, or never started."""
+    """Return the nodes of the attempt that gives the metrics; empty without a job or a start."""
     from launch.slurm.options import named
 
     with contextlib.suppress(StepmarkError, OSError):

@@ -46,10 +46,10 @@ class Outputs(NamedTuple):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")
 
     def remove_old(self) -> None:
-        """Of the night before: where this one comes to no end, nobody shall take that for its result."""
+        """Remove the outputs of the previous night, so that they cannot pass as those of this night."""
         for place in (self.junit, self.markdown, self.html):
             if place is not None and Path(place).is_file():
-                with contextlib.suppress(OSError):  # what cannot be removed is said when it cannot be written
+                with contextlib.suppress(OSError):  # writing it will report the reason
                     Path(place).unlink()
 
 
@@ -112,7 +112,7 @@ def plan_text(
 def add_to_summary(markdown: str) -> None:
     """Add to the summary that GitHub shows of a workflow's job.
 
-    Does nothing outside a workflow; a file that can't be written is no reason to fail.
+    Do nothing outside of a workflow. An unwritable file is not an error.
     """
     place = os.environ.get(SUMMARY_VARIABLE)
     if not place:
