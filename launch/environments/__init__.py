@@ -1,1 +1,1 @@
-"""What runs are started with: virtual environments, containers and the user's own Python (runtime.py)."""
+"""The runtimes of runs: virtual environments, containers and the user's own Python (runtime.py)."""

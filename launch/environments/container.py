@@ -30,7 +30,7 @@ from launch.machine.processes import PREFIXES_THAT_MATTER, REPOSITORY, inherited
 from launch.machine.this_machine import name_of
 from launch.terminal.places import stepmark_home
 
-# Of these, what would name places or devices of the machine, which are others inside.
+# Variables with these beginnings name places or devices of the machine, which differ inside.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
 GUARD = Path(__file__).with_name("ends_with_launcher.py")
 SIGNALLED = 128  # a container's exit code is this and the signal's number, as a shell's
@@ -81,12 +81,12 @@ class MachineContainer(Runtime):
     def _options(self, run: Path) -> ContainerOptions:
         benchmark = self.benchmark
         folders = [benchmark.data] if benchmark.data.startswith("/") else []
-        # The run's folder last: it may lie in the checkout, which is not written into.
+        # The run's folder is last, because it may be inside the checkout, which is mounted read-only.
         return _options(benchmark.site, benchmark.settings.image, [*folders, str(run.resolve())], _gpus_of(benchmark))
 
 
 def _gpus_of(benchmark: Benchmark) -> list[str] | None:
-    """Return the UUIDs of the run's GPUs; None: the run has none."""
+    """Return the UUIDs of the run's GPUs; None without GPUs."""
     if benchmark.hardware.platform != "cuda":
         return None
     return [gpu.uuid for gpu in machine_gpus.chosen(benchmark)]
@@ -155,7 +155,7 @@ def _name(phase_dir: Path, rank: int) -> str:
 
 
 def make_ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | None = None) -> Origin:
-    """Pull the image if need be and ask its Python for what a run needs; return what a run writes down of it."""
+    """Pull the image if necessary, check its Python, and return the origin that a run records."""
     options = _options(site, image, [], gpus)
     digest = _digest_of(options.program, options.image) or _pull(options.program, options.image, image)
     module = module_of(spec)
@@ -198,7 +198,7 @@ def image_argument(program: Program, site: Site, image: str) -> str:
 
 
 def _digest_of(program: Program, image: str) -> str | None:
-    """Return what tells the image from another of the same name; None if it is not on this machine."""
+    """Return the digest or id of the image; None if it is not on this machine."""
     if program.name == "apptainer":
         return digest_of_ends(Path(image)) if Path(image).is_file() else None
     done = program.ask("image", "inspect", '--format={{.Id}} {{join .RepoDigests " "}}', image)

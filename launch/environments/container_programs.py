@@ -119,7 +119,7 @@ def _ask(*command: str) -> "subprocess.CompletedProcess[str]":
 
 
 def last_line(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return a program's last line, which says why it failed."""
+    """Return a program's last line, which usually gives the reason of a failure."""
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("Run 'docker", "See 'docker"))]
     return lines[-1][:300] if lines else f"exit code {done.returncode}"

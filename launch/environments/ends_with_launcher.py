@@ -1,8 +1,8 @@
-"""Becomes the program that it is given, which is told to end when the launcher is gone.
+"""Replace this process with a program that gets a signal to end when the launcher is gone.
 
     ends_with_launcher.py PROGRAM...
 
-A launcher that is killed outright can end no container; docker's and podman's clients hand this signal on. (Linux)
+A killed launcher cannot end its containers, but the clients of docker and podman pass this signal on. (Linux)
 """
 
 import ctypes

@@ -47,7 +47,7 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
     """RequestError where the image is not there, or no container could be started from it."""
     site = benchmark.site.name
     of_setup = f"python launch/setup.py --site={site} --engine={benchmark.engine} --image={benchmark.settings.image}"
-    is_file = images.is_file(benchmark.settings.image)  # somebody's own, which set-up does not import
+    is_file = images.is_file(benchmark.settings.image)  # the user's own file, which set-up does not import
     if not image.is_file():
         raise RequestError(
             "the container image is not there",
@@ -65,7 +65,7 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
 
 
 def broken(image: Path) -> str:
-    """Why no container can be started from a file, whatever is in it; nothing where that is not known."""
+    """Return why no container can be started from an image file; empty if no reason is known."""
     try:
         with image.open("rb") as file:
             first = file.read(len(SQUASHFS))

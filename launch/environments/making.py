@@ -63,7 +63,7 @@ class Making:
 
 
 def make(making: Making) -> Path | None:
-    """The Python of the new environment; None where nobody offers what the lock file needs."""
+    """Make an environment and return its Python; None if no index offers a package of the lock file."""
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     version = ".".join(map(str, making.version))
     if path.exists():
@@ -79,7 +79,7 @@ def make(making: Making) -> Path | None:
         with interrupted_once(), shown(f"environment '{name}': ") as show:
             whole = _fill(making, show)
         if whole:
-            with contextlib.suppress(FileNotFoundError):  # uv's lock; whoever can write it could hold it
+            with contextlib.suppress(FileNotFoundError):  # uv's lock; other users with write access could hold it
                 (path / ".lock").chmod(0o644)
             seconds = round(time.monotonic() - started, 1)
             facts = {"name": name, "lock_sha256": making.lock_sha256, "seconds": seconds}
@@ -111,7 +111,7 @@ def _fill(making: Making, show: Show) -> bool:
 
 
 def _remove(making: Making) -> None:
-    """Remove the environment; the marker first, so that what is half removed is never taken for whole."""
+    """Remove the environment. The marker goes first, so that a partly removed one never counts as complete."""
     making.marker.unlink(missing_ok=True)
     shutil.rmtree(making.path, ignore_errors=True)
 
@@ -156,14 +156,14 @@ def install(making: Making, show: Show) -> None:
     downloads = downloaded = 0
 
     def follow(line: str) -> None:
-        """uv names the downloads of packages above 1 MB, and says when all are there."""
+        """Show uv's progress. It names downloads of packages above 1 MB, and reports when all are complete."""
         nonlocal downloads, downloaded
         if line.startswith("Prepared "):
             show("installing")
         else:
             downloads += line.startswith("Downloading ")
             downloaded += line.startswith(" Downloaded ")
-            if downloads:  # what lies in uv's cache is not downloaded
+            if downloads:  # packages in uv's cache are not downloaded
                 show("downloading", downloaded, downloads, f"{downloaded} of {downloads}")
 
     _install_pins(making, "pins.lock", pins, follow)
@@ -221,9 +221,9 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
         errors="replace",
         env=uv.variables(making.pip),
         cwd=making.path.parent,
-        start_new_session=True,  # a group of its own, which can be ended as a whole
-        # The program holds the lock too: if this process is killed, nobody else may
-        # write into the environment before the program has ended.
+        start_new_session=True,  # a separate process group, which can be ended as a whole
+        # The program holds the lock too: if this process is killed, no other process may write
+        # into the environment before the program has ended.
         pass_fds=(making.lock,),
     )
     assert process.stdout is not None
@@ -234,7 +234,7 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
                 line = hidden(raw)
                 lines.append(line.rstrip("\n"))
                 on_line(line)
-                # On a full disk uv's words must still be read: they say so.
+                # On a full disk, uv's output must still be read, because it reports that.
                 with contextlib.suppress(OSError):
                     log.write(line)
                     log.flush()

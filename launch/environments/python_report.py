@@ -57,7 +57,7 @@ def module_of(spec: EnvironmentSpec) -> str:
 def ask_python(
     command: tuple[str, ...], seconds: float, variables: tuple[tuple[str, str], ...]
 ) -> PythonReport | str:
-    """Return the report of the Python that a command starts with PROGRAM, or why there is none."""
+    """Return the report of the Python that a command starts with PROGRAM, or why it failed."""
     try:
         done = processes.ask(command, seconds, dict(variables))
     except (OSError, subprocess.TimeoutExpired) as error:

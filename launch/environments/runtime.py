@@ -1,4 +1,4 @@
-"""The interface of what the programs of a run are started with. selection.py chooses one for a benchmark.
+"""The interface of runtimes, which start the programs of a run. selection.py chooses one for a benchmark.
 
 venvs.py holds Stepmark's own environments, container.py the containers of this machine, image_files.py the images of
 a cluster, and own_python.py the user's interpreters.
@@ -26,7 +26,7 @@ class Containers(Protocol):
 
 
 class Runtime(ABC):
-    """What one benchmark is started with at its site."""
+    """The runtime of one benchmark at its site."""
 
     def __init__(self, benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         self.benchmark, self.spec = benchmark, spec
@@ -48,7 +48,7 @@ class Runtime(ABC):
         return None
 
     def identity(self) -> str | None:
-        """Return what tells its programs from others of the same name; None if that is not known yet."""
+        """Return the identity of its programs beyond their names; None if it is not known yet."""
         return ""
 
     def containers(self, run: Path) -> Containers | None:  # noqa: ARG002
@@ -60,5 +60,5 @@ class Runtime(ABC):
         return ""
 
     def installed_python(self) -> Path | None:
-        """Return the Python on this machine that has the framework, to ask it; None if there is none yet."""
+        """Return the Python on this machine that has the framework; None if it is not installed yet."""
         return None

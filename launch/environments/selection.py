@@ -1,4 +1,4 @@
-"""Which runtime a benchmark has: the one place that tells a site's runtimes apart."""
+"""Choose the runtime of a benchmark: the only place that distinguishes the runtimes of sites."""
 
 from benchmarks.backend import Backend, backends
 from benchmarks.errors import RequestError, nearest
@@ -13,7 +13,7 @@ def runtime_of(benchmark: Benchmark, backend: Backend, platform: str | None = No
     """
     spec = backend.environment(benchmark.engine, platform or benchmark.hardware.platform)
     runtime = benchmark.site.runtime
-    # An interpreter may have the framework for any devices, whatever Stepmark's own lock files are for.
+    # An interpreter may have the framework for any devices, unlike Stepmark's own lock files.
     own = backend.environment(benchmark.engine) if runtime == "python" else spec
     if runtime != "container" and not own.locks:
         raise RequestError(

@@ -37,7 +37,7 @@ UNWANTED = re.compile(
 
 
 def command(*words: str) -> list[str]:
-    """The command that starts the uv installed beside the launcher."""
+    """Return a command of the uv that is installed with the launcher."""
     from uv import find_uv_bin
 
     return [find_uv_bin(), "--color=never", *words]

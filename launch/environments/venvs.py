@@ -1,9 +1,9 @@
-"""The virtual environments that backends run in: where they are, whether they are complete, how to get one.
+"""The virtual environments of backends: their paths, their completeness, and how to get one.
 
 An environment is made on first use, from the first of its backend's lock files that this machine can use, and then
-reused. It is complete when its `complete` marker is there, which is written last. Whoever writes into an environment,
-uv and the import check included, holds the lock of the `.making` file of its name. The descriptor of that lock is
-handed to the programs, so that they hold it too: that is why this is no `filelock`.
+reused. Its `complete` marker is written last. Every program that writes into an environment, including uv and
+the import check, holds the lock of its `.making` file. The programs inherit the descriptor of that lock, which
+`filelock` does not support.
 
 making.py makes one, with uv (uv.py).
 """
@@ -221,9 +221,9 @@ def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
 
 @contextlib.contextmanager
 def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
-    """Hold the `.making` file of an environment; wait, and say so, while another process holds it.
+    """Hold the `.making` file of an environment; wait with a message while another process holds it.
 
-    It is named for the environment and no lock file, since which of them is used is found out only here.
+    Its name has no lock file, because the lock file is only chosen while it is held.
     """
     root = environments_root()
     path = root / f"{spec.name}.making"

@@ -1,4 +1,4 @@
-"""What a site is set up for: the engines that were asked for, what each runs in, and the images of the nodes."""
+"""The targets of a site's set-up: the requested engines, their environments, and the images of the nodes."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from benchmarks.values import Hardware, ImageNames, JobOptions, Site, Value
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be set up, where."""
+    """The set-up of a site."""
 
     site: Site
     options: JobOptions
-    minutes: int | None  # of the job, where the person says so
+    minutes: int | None  # of the job, if the user gives them
     engines: dict[str, EnvironmentSpec]
     out: Path  # the folder of the site's results
-    force: bool  # import images anew that are there
+    force: bool  # import existing images again
     devices: Sequence[Hardware]  # of the site's nodes
     image: str | None = None  # instead of those that the site or Stepmark names
     repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
-    """Whose environments a site needs; a CPU's where it names no devices."""
+    """Return the platforms whose environments a site needs; the CPU if it names no devices."""
     hardware = site.slurm.hardware if site.slurm else []
     if site.runtime != "venv":
-        return ["cpu"]  # an image is the same whatever the devices
+        return ["cpu"]  # an image is the same for all devices
     return sorted({configs.hardware(name).platform for name in hardware}) or ["cpu"]
 
 
@@ -48,10 +48,10 @@ def specs(
     model: str | None = None,
     on: Collection[str] = (),
 ) -> dict[str, EnvironmentSpec]:
-    """ "backend/engine" -> what it runs in; of all engines, or of the one that is named.
+    """Return "backend/engine" -> its environment, for all engines or the named one.
 
-    Of a model without an engine: the one of each backend that a run without --engine gets. `on` names devices; where
-    no recipe of the model is for them, others count.
+    With a model but no engine, use the engine of each backend that a run without --engine gets. `on` names devices;
+    if no recipe of the model is for them, other recipes count.
     """
     chosen = [find_backend(backend)] if backend else list(backends().values())
     all_engines = sorted({name for one in chosen for name in one.engines})
@@ -138,7 +138,7 @@ def wanted_images(
 
 
 def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str | None) -> str:
-    """The image of one engine at a site; RequestError where none is known, empty where it has no containers."""
+    """Return the image of an engine at a site; empty without containers. Raise RequestError if it is unknown."""
     own: ImageNames = next(
         backend.environment(engine).image for backend in backends().values() if engine in backend.engines
     )

@@ -1,1 +1,1 @@
-"""Programs that run on a node or in an image, on the standard library alone."""
+"""Programs that run on a node or in an image, with only the standard library."""

@@ -1,8 +1,8 @@
-"""Runs on every node of a preflight and writes down what it sees there, as one JSON file. Judges nothing.
+"""Run on every node of a preflight and record what it sees there as one JSON file, without judging it.
 
-Started by path as `python3 -I -S node_check.py FOLDER` with whatever Python the node has (3.6 or newer): the
-standard library alone, nothing of ours, and few imports, because hundreds start at the same moment. FOLDER/asked.json
-says what to look at; FOLDER/answers/NODE.json is the answer, which benchmarks/preflight/values.py reads and judges.
+It starts by path as `python3 -I -S node_check.py FOLDER` with any Python of the node (3.6 or newer). It uses only the
+standard library and few imports, because hundreds start at the same moment. FOLDER/asked.json is the request;
+FOLDER/answers/NODE.json is the answer, which benchmarks/preflight judges.
 """
 
 # pathlib takes longer to import than all the rest:
@@ -34,9 +34,9 @@ def main(folder):
     with open(os.path.join(folder, "asked.json")) as stream:
         asked = json.load(stream)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    first = os.environ.get("STEPMARK_FIRST_NODE")  # which all others call; none where a node is asked alone
+    first = os.environ.get("STEPMARK_FIRST_NODE")  # which all others call; unset for a single node
     callers = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1
-    load = os.getloadavg()[0]  # before our own work adds to it
+    load = os.getloadavg()[0]  # before this program adds to it
     server = take_calls(folder, callers) if node == first and callers else None
     answer = {
         "node": node,
@@ -74,7 +74,7 @@ def versions():
         "os": os_name(),
         "python": ".".join(str(part) for part in sys.version_info[:3]),
     }
-    # Of the kernel module, which is there without any of OFED's programs.
+    # The version of the kernel module, which exists without OFED's programs.
     ofed = "".join(lines_of("/sys/module/mlx5_core/version")).strip()
     return dict(found, ofed=ofed) if ofed else found
 
@@ -123,7 +123,7 @@ def free_in(path):
 
 
 def folders(asked, node):
-    """In the folders of the site itself nobody need be allowed to write: the results lie deeper."""
+    """Return the state of the folders. Only `written_folders` must be writable."""
     found = {path: "visible" if os.path.isdir(path) else "missing" for path in asked["shared_folders"]}
     found.update({path: access_to(path, node) for path in asked["written_folders"]})
     return found
@@ -150,7 +150,7 @@ def checksum(path):
 
 
 def commands(asked):
-    """What the node's programs print, word for word: it is parsed where it can be tested."""
+    """Return the unparsed output of the node's programs; the launcher parses it."""
     found = {}
     if asked["gpus"]:
         found["gpus"] = query_gpus()

@@ -1,8 +1,8 @@
-"""Says what a Python is and has, as one line of JSON: run by the Python of a container's image, or by one that a site
-names.   python_check.py MODULE...
+"""Print the version and packages of a Python (in a container's image, or named by a site) as one line of JSON.
 
-Modules are looked for and not imported: frameworks want a GPU for that, which the node that asks may not have. On the
-standard library alone, for any Python 3.
+    python_check.py MODULE...
+
+Modules are searched but not imported, because frameworks need a GPU for that. Only the standard library of Python 3.
 """
 
 import sys
@@ -28,7 +28,7 @@ def main(modules):
 def packages():
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
-        if name:  # a folder that an interrupted pip left has none
+        if name:  # missing in a folder that an interrupted pip left
             yield name.lower(), distribution.version
 
 

@@ -1,4 +1,4 @@
-"""A request on the GPUs of this machine. What follows from them is in benchmarks/machine/machine_gpus.py."""
+"""Apply the GPUs of this machine to a request. The rules are in benchmarks/machine/machine_gpus.py."""
 
 import ctypes
 import functools
@@ -53,7 +53,7 @@ def named_here(name: str | None, configs: Configs) -> str | None:
 
 
 def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Request:
-    """A request at a site without Slurm, with the GPUs of this machine where it left them open; said once."""
+    """Return a request at a site without Slurm with this machine's GPUs filled in, and note that once."""
     if configs.site(request.site).slurm is not None:
         return request
     of_kinds = rows(configs)
@@ -85,7 +85,7 @@ def chosen(benchmark: Benchmark) -> list[MachineGpu]:
 
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
-    """Every reason why this machine's GPUs cannot run it. Who uses them is asked anew: a sweep lasts hours."""
+    """Yield every reason why this machine's GPUs cannot run it. Their users are queried again for each run."""
     from benchmarks.machine import refusals as refused_here
 
     found.cache_clear()

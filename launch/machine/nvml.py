@@ -79,8 +79,9 @@ class Memory(NamedTuple):
 
 
 def memory_of(handle: Any) -> Memory:
-    """In the older of NVML's answers, what the driver itself reserves is in use. A GPU without memory of its own
-    (GB10) has none, and uses the host's.
+    """Return the memory of a GPU. The older query counts the driver's reserve as used.
+
+    A GPU without separate memory (GB10) uses that of the host.
     """
     found = query(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
     found = found or query(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
@@ -106,7 +107,7 @@ def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
 
 
 def query(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """NVML's answer. What a driver does not support is no error."""
+    """Return NVML's answer, or `otherwise` if the driver does not support the query."""
     try:
         return ask(*arguments, **named)
     except pynvml.NVMLError:

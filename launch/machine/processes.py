@@ -60,10 +60,10 @@ def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) ->
 
 @contextlib.contextmanager
 def interrupted_once() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM end a run; more of them (impatience, a group signal) cost neither workers nor result.
+    """End a run on the first Ctrl-C or SIGTERM. Repeated signals lose neither workers nor result.
 
-    What it gives is called when the work is done and its result is to be written: from then on they wait until the
-    end of the block.
+    Call the yielded function when the work is done: signals then wait until the end of the block, so that the result
+    can be written.
     """
     import signal
 

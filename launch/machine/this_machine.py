@@ -1,4 +1,4 @@
-"""What this machine is, its GPUs aside (nvml.py): its names, processor and memory."""
+"""The names, processor and memory of this machine. nvml.py has its GPUs."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ def cpu_name() -> str:
 
 
 def host_memory_bytes() -> int:
-    """Of the machine, or of the control group that holds us, whichever is less."""
+    """Return the memory of the machine or of this control group, whichever is smaller."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))

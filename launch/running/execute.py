@@ -83,7 +83,7 @@ def begin(
     labels: Labels,
     notes: Sequence[str] = (),
 ) -> None:
-    """Write down what is to be run before anything starts."""
+    """Write the description of the run before anything starts."""
     _refuse_blanks(folder, plan)
     if benchmark.instruments.pgle_profile:
         from launch.running import kept_profiles
@@ -104,7 +104,7 @@ def begin(
 
 
 def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
-    """XLA and profilers split what they are told at blanks: half a folder's name would be another folder."""
+    """Refuse a folder with blanks in its name, because XLA and profilers split their options at blanks."""
     told = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
     told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
     if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
@@ -164,7 +164,7 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["worker"] = [
         {"attempt": record.attempt, **msgspec.to_builtins(fact)} for record in records for fact in record.facts
     ]
-    # The NUMA node of each rank of the last attempt, or why it has none; empty if no rank was to be bound.
+    # The NUMA node of each rank of the last attempt, or why it was not bound; empty without binding.
     ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
     bound = [(one, one.binding) for one in ended if one.binding is not None]
     about["numa"] = [{"rank": one.rank, "host": one.host, **to_builtins(binding)} for one, binding in bound]
@@ -190,7 +190,7 @@ def store_result(folder: RunFolder, backend: Backend) -> Result:
 
 
 class StepSink:
-    """Writes every step the moment it is read. Of several launchers that follow one run, the first alone writes."""
+    """Write every step when it is read. If several launchers follow a run, only the first one writes."""
 
     def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
         self._path = folder.path / STEPS
@@ -208,7 +208,7 @@ class StepSink:
             return self
         except OSError:  # a file system without locks
             pass
-        # What a launcher before this one has written is read again from the raw files.
+        # Steps that an earlier launcher wrote are read again from the raw files.
         os.ftruncate(self._descriptor, 0)
         self._begin_events()
         return self
@@ -242,7 +242,7 @@ class StepSink:
         return counted
 
 
-# --- where a result comes from ------------------------------------------------------------------
+# --- provenance ---------------------------------------------------------------------------------
 # Secrets never reach it.
 
 
@@ -277,7 +277,7 @@ def collect_provenance(
 
 
 def ignored_variables() -> list[str]:
-    """Return a note on what the user's shell holds and the run does not get, so that nobody believes it counted."""
+    """Return a note on variables of the user's shell that the run does not get."""
     names = sorted(name for name in os.environ if not processes.is_inherited(name))
     return [f"not taken from the shell: {', '.join(names)}"] if names else []
 

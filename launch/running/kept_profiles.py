@@ -1,8 +1,8 @@
-"""PGLE profiles that are kept beside the runs: <output_dir>/pgle-profiles/KEY/ with profile.pbtxt and profile.json.
+"""PGLE profiles kept next to the runs: <output_dir>/pgle-profiles/KEY/ with profile.pbtxt and profile.json.
 
-A run that makes one and proves that it was read leaves it here; a later run of the same program takes it into its own
-folder, so that each run folder holds all that its result rests on. In a container the key goes on with the image's
-size and date: another image of the same name compiles another program.
+A run that makes a profile and proves that it was read stores it here. A later run of the same program copies it into
+its own folder, so that each run folder is complete. In a container, the key includes the image's size and date,
+because another image of the same name compiles another program.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ REFUSED = "the profile cannot be used"  # as a worker says (profile_identity.py)
 
 
 def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
-    """Return the key of the complete profile that an earlier run left for a benchmark; empty if there is none."""
+    """Return the key of the complete profile that an earlier run left for a benchmark, or an empty text."""
     key = backend.profile_key(benchmark) if isinstance(backend, GuidedByProfiles) else None
     identity = None
     with contextlib.suppress(RequestError):  # one of the refusals

@@ -1,4 +1,4 @@
-"""The site `local`: the phases of a plan and the sampler beside them as processes of this machine, none left behind.
+"""The site `local`: run the phases of a plan and the sampler as processes of this machine, and end them all.
 
 On a cluster the job script starts the same sampler.
 """
@@ -73,7 +73,7 @@ def run_phase(
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)
     finally:
-        killed = stop(tasks)  # whatever went wrong here (Ctrl-C, a full disk), no worker outlives it
+        killed = stop(tasks)  # no worker may outlive this, even after Ctrl-C or on a full disk
         if containers is not None:
             containers.end(phase_dir, len(tasks))
     own_code = containers.exit_code if containers is not None else int
@@ -220,7 +220,7 @@ def lost_gpu(folder: Path) -> bool:
 
 
 def _say_trouble(log: Path) -> None:
-    """The sampler says nothing where all goes well; what it did say stays beside its samples."""
+    """Print the last line of the sampler's log, which is only written in case of trouble."""
     with contextlib.suppress(OSError):
         text = log.read_text(errors="replace").strip()
         if text:

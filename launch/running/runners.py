@@ -19,7 +19,7 @@ from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan
 
 
 class Job(msgspec.Struct):
-    """What the flags say of how runs are started, for every run."""
+    """The flags that determine how every run is started."""
 
     typed: Mapping[str, Any]
     hang_timeout: float | None = None

@@ -53,7 +53,7 @@ class Screen:
         say(harmless(text))
 
     def show(self, steps: list[Step]) -> None:
-        """Take in what was just read."""
+        """Show the latest of the new steps."""
         self._recent.extend(step.seconds for step in steps if step.seconds is not None and step.step > 0)
         if steps:
             typical = statistics.median(self._recent) if self._recent else None

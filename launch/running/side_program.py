@@ -1,4 +1,4 @@
-"""Runs a backend's program that is no run (SideProgram): in its environment, on this machine, with its report."""
+"""Run a backend's SideProgram in its environment on this machine, and return its report."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ def run_side_program(
     gpus: Sequence[MachineGpu] = (),
     look: Callable[[], None] = lambda: None,
 ) -> T:
-    """What the program wrote into its folder. A program that fails, or says nothing, is a RunError with its words.
+    """Return the report of the program. Raise RunError with its output if it fails or writes no report.
 
-    `gpus` are those that it is shown. One for a CPU is shown none: a framework's CUDA build would take one.
-    `look` is called twice a second meanwhile.
+    Only `gpus` are visible to it. A program for a CPU sees no GPU, because a CUDA build would use one. `look` is
+    called twice a second meanwhile.
     """
     python = python_for(backend, engine, program, gpus)
     phase = Phase(
