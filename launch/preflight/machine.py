@@ -56,7 +56,7 @@ def report() -> tuple[list[MachineCheck], str, int]:
 
 
 def _gpus() -> list[MachineCheck]:
-    """The GPUs that a run may use, each GPU that is there, and what is wrong with them."""
+    """Return the checks of the GPUs that a run may use, and of each GPU."""
     machine = machine_gpus.found()
     if not machine.gpus:
         return [MachineCheck("GPUs", "failed" if machine.broken else "not_checked", machine.why_none)]
@@ -81,7 +81,7 @@ def _gpus() -> list[MachineCheck]:
 
 
 def _environments() -> list[MachineCheck]:
-    """Those for this machine's GPUs, else for its CPU."""
+    """Return the checks of the environments for this machine's GPUs, or for its CPU."""
     device = "cuda" if machine_gpus.found().gpus else "cpu"
     found = {spec.name: spec for spec in specs(configs(), (device,)).values()}
     return [_environment(spec) for spec in found.values() if spec.locks]

@@ -185,14 +185,14 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
 
 
 def _asked(site: Site, planned: PreflightJob, configs: Configs) -> ProbeSpec:
-    """What the nodes are to look at."""
+    """Return the request to the nodes."""
     pythons: list[Path] = []
     if site.python is not None:  # the site's own, or those of Stepmark's environments
         pythons = [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
     elif site.runtime != "container":
         found = [venvs.python_of(spec) for spec in specs(configs, ("cpu", "cuda")).values() if spec.locks]
         pythons = list(dict.fromkeys(path for path in found if path is not None))
-    # Where jobs write: the results, and the folder of images or environments once it is there.
+    # Folders that jobs write to: the results, and the folder of images or environments once it exists.
     images = site.container.images if site.runtime == "container" and site.container else None
     more = Path(images) if images else places.stepmark_home()
     return ProbeSpec(

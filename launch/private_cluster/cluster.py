@@ -1,4 +1,4 @@
-"""What a private cluster is, as a value, and where its files lie. Nothing is started here."""
+"""A private cluster as a value, and the paths of its files. Nothing is started here."""
 
 from pathlib import Path
 from typing import Literal
@@ -57,7 +57,7 @@ class Files:
         self.folder = folder
         self.settings = folder / "etc"
         self.slurm_conf = self.settings / "slurm.conf"
-        # Of daemons and of what runs on nodes: a person's slurm.conf, and where to listen.
+        # For daemons and tasks on nodes: the user's slurm.conf, and where to listen.
         self.daemons_conf = self.settings / "daemons.conf"
         self.hosts = self.settings / "hosts"
         self.munge_key = self.settings / "munge.key"
@@ -93,7 +93,7 @@ def record_of(name: str) -> Path:
 
 
 def recall(name: str) -> Cluster | None:
-    """The cluster as it was started; None where there is none, or its record was cut off by a crash."""
+    """Return the cluster as it was started; None without a complete record."""
     try:
         return files.read_json(record_of(name), Cluster)
     except (FileNotFoundError, ValueError):

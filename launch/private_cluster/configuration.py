@@ -18,7 +18,7 @@ CGROUP_CONF = (
 def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str]:
     """Every configuration file of the cluster."""
     files = cluster.files
-    # Kept from a person's srun, whose host name may be no loopback address: steps could not call it back.
+    # Not for the user's srun: its host name may not be a loopback address, and steps could then not call it back.
     listen = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
     # The number in a device's name becomes the number in CUDA_VISIBLE_DEVICES.
     devices = f"Name=gpu Type=h100 File={files.devices}/nvidia[0-{cluster.gpus_per_node - 1}]\n"
@@ -43,7 +43,7 @@ def _filled(template: str, cluster: Cluster, **values: Any) -> str:
 
 
 def database_sql(system_tables: str, password: str) -> str:
-    """What mariadb-install-db does, less the help tables; then the one account, which owns the one database."""
+    """Return the SQL of mariadb-install-db without the help tables, and the account that owns the database."""
     account = f"'{DATABASE_USER}'@'localhost'"
     return f"""\
 create database mysql;
@@ -59,13 +59,13 @@ grant all on {DATABASE_NAME}.* to {account};
 def hosts(cluster: Cluster, machine_hosts: str) -> str:
     """The nodes' names first, so that they win over equal ones of the machine; then what the machine knows.
 
-    All are 127.0.0.1: connections within a machine come from there, and srun is called back where it came from.
+    All are 127.0.0.1, from which connections within a machine come. Slurm calls srun back at that address.
     """
     names = ["localhost", *cluster.node_names, cluster.host]
     return "\n".join([*(f"127.0.0.1 {name}" for name in names), machine_hosts])
 
 
-SOURCE = "launch/cluster.py up --name={}"  # of a site; a file with another is a person's
+SOURCE = "launch/cluster.py up --name={}"  # the source of a site; a file with another source belongs to the user
 
 
 def site(cluster: Cluster, date: str) -> str:

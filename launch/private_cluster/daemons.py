@@ -36,7 +36,7 @@ def start_munge(cluster: Cluster) -> None:
     files = cluster.files
     command = [
         MUNGE,
-        "--force",  # a home that others cannot enter is no fault: nobody else is meant to
+        "--force",  # accept a home that other users cannot enter
         f"--socket={files.munge_socket}",
         f"--key-file={files.munge_key}",
         f"--log-file={files.log(MUNGE)}",
@@ -146,7 +146,7 @@ def _environment(cluster: Cluster, daemon: str) -> dict[str, str]:
 
 
 def ask(cluster: Cluster, *command: str) -> str:
-    """What a Slurm command prints, on both streams; empty where it does not end."""
+    """Return the output of a Slurm command on both streams; empty if it does not end."""
     environment = os.environ | {"SLURM_CONF": str(cluster.files.slurm_conf), "PATH": machine.search_path()}
     try:
         done = subprocess.run(

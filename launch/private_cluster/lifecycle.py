@@ -34,16 +34,16 @@ from launch.private_cluster.cluster import (
 
 Say = Callable[[str], None]
 
-CPUS_PER_NODE = 16  # claimed, whatever the machine has; more where a node has more GPUs
+CPUS_PER_NODE = 16  # configured for any machine; more if a node has more GPUs
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 SOCKETS = "run"  # in the cluster's folder: a link to their folder, whose path is short
 MACHINE_HOSTS = Path("/etc/hosts")
-CONTROLLER_STOP_SECONDS = 30.0  # it must write down what jobs there are
+CONTROLLER_STOP_SECONDS = 30.0  # it must save its jobs
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What a person asks for."""
+    """The cluster that the user requested."""
 
     name: str = "dev"
     nodes: int = 4
@@ -83,7 +83,7 @@ def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
 
 
 def _refuse_other_site(name: str) -> None:
-    """RequestError where the name cannot be a cluster's, or is that of a site which is none."""
+    """Raise RequestError if the name is invalid, or that of another kind of site."""
     if not NAME.fullmatch(name):
         raise RequestError(
             f"'{name}' cannot be the name of a cluster",
@@ -101,9 +101,9 @@ def _refuse_other_site(name: str) -> None:
 
 
 def make_own(folder: Path) -> None:
-    """Makes a folder for this user alone, whatever the umask; RequestError where others can get at it.
+    """Make a folder that only this user can enter, for any umask. Raise RequestError if others can.
 
-    mariadbd and munged give their sockets to everybody, so a folder around them must keep others out.
+    All users can access the sockets of mariadbd and munged, so their folder must keep others out.
     """
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o755, exist_ok=True)
@@ -122,7 +122,7 @@ def make_own(folder: Path) -> None:
 
 
 def _still_up(wanted: ClusterRequest) -> Cluster | None:
-    """The cluster of this name if its controller runs; one that lost it is started anew."""
+    """The cluster of this name if its controller runs; a cluster without a controller is started again."""
     cluster = recall(wanted.name)
     if cluster is None or daemons.CONTROLLER not in daemons.owners(cluster):
         return None
@@ -155,8 +155,8 @@ def _choose(wanted: ClusterRequest) -> Cluster:
         memory_limit=machine.best_memory_limit(),
         cpus_per_node=max(CPUS_PER_NODE, wanted.gpus_per_node),
         memory_mb_per_node=host_memory_bytes() // 2**20,
-        # Ids of its own: a job of an earlier cluster must not be mistaken for one of this; and Slurm names control
-        # groups by node and job alone.
+        # Random ids, so that jobs of an earlier cluster cannot be mistaken for those of this one, and because Slurm
+        # names control groups only by node and job.
         first_job_id=1 + 1000 * random.randrange(1, 10_000),
         ports=machine.free_ports(wanted.nodes),
         folder=str(folder_of(wanted.name)),
@@ -205,7 +205,7 @@ def _write_files(cluster: Cluster) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.touch(mode=0o600)  # what munged and slurmdbd ask for, whatever the umask
+    path.touch(mode=0o600)  # required by munged and slurmdbd, for any umask
     path.chmod(0o600)
     path.write_bytes(content)
 
@@ -214,7 +214,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def down(name: str, say: Say) -> int:
-    """Stop everything of a cluster, whatever state it is in; returns how many processes there were."""
+    """Stop a cluster in any state, and return the number of its processes."""
     _refuse_other_site(name)
     if not folder_of(name).exists():
         return 0
@@ -250,7 +250,7 @@ def _stop(name: str, say: Say) -> int:
 
 
 def status(name: str) -> Status | None:
-    """What runs of a cluster; None where it was not started, or was stopped."""
+    """Return the state of a cluster; None if it was not started, or was stopped."""
     _refuse_other_site(name)
     cluster = recall(name)
     if cluster is None:
@@ -283,7 +283,7 @@ def revive_node(name: str, node: str) -> None:
 
 
 def restart_controller(name: str) -> None:
-    """Stop slurmctld, which saves its state, and start it again; jobs go on meanwhile."""
+    """Stop slurmctld, which saves its state, and start it again. Jobs continue meanwhile."""
     cluster = known(name)
     processes.end(
         lambda: [process for process in daemons.running(cluster) if process.owner == daemons.CONTROLLER],

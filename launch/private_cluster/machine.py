@@ -1,4 +1,4 @@
-"""What this machine has for a private cluster: Slurm's programs, free ports, namespaces, control groups."""
+"""The requirements of a private cluster on this machine: Slurm's programs, ports, namespaces, control groups."""
 
 import contextlib
 import os
@@ -18,12 +18,12 @@ from launch.private_cluster.cluster import MemoryLimit, Naming, Ports
 SLURM = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue", "srun")
 ACCOUNTING = ("slurmdbd", "mariadbd", "sacct")
 DEBIAN_PACKAGES = "munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core"
-# The first that is there; newer packages have renamed it.
+# The first existing one; newer packages have renamed it.
 SYSTEM_TABLES = (
     Path("/usr/share/mysql/mysql_system_tables.sql"),
     Path("/usr/share/mariadb/mariadb_system_tables.sql"),
 )
-DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where daemons lie; not in every user's PATH
+DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # of daemons; may be missing in the user's PATH
 
 
 def refuse_missing(accounting: bool) -> None:
@@ -98,7 +98,7 @@ PROBE_SECONDS = 10
 
 
 def best_naming() -> Naming:
-    """The first way that works for this user on this machine; RequestError if there is none."""
+    """Return the first way that works for this user on this machine. Raise RequestError if none works."""
     with tempfile.NamedTemporaryFile() as hosts:
         for naming in UNSHARE:
             command = in_node(naming, "node1", Path(hosts.name), ["true"])

@@ -1,8 +1,8 @@
 """The processes of one private cluster: found by a mark that only its daemons carry, and ended.
 
 A process id in a file proves nothing, because ids are used again. The mark is two entries in the environment of
-each daemon. Tasks of jobs do not carry it: they are what Slurm's step daemons started, or what names both the
-configuration of this cluster's daemons and a node as the place where it runs.
+each daemon. Tasks of jobs do not carry it. They are started by Slurm's step daemons, or their environment names
+both the configuration of this cluster's daemons and a node.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def running(folder: Path, daemons_conf: Path) -> list[Process]:
     seen = [process for entry in PROC.iterdir() if (process := _read(entry, folder, daemons_conf))]
     found = {process.pid: process for process in seen if process.owner}
     unclaimed = [process for process in seen if not process.owner]
-    while True:  # children of a step daemon or of a task are tasks, whatever their environment says
+    while True:  # children of a step daemon or of a task are tasks, with any environment
         parents = {pid: process.owner for pid, process in found.items() if process.kind != "daemon"}
         claimed = [replace(one, kind="task", owner=parents[one.parent]) for one in unclaimed if one.parent in parents]
         if not claimed:
@@ -65,7 +65,7 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
     try:
         stat = (entry / "stat").read_text(errors="replace")
         text = (entry / "environ").read_bytes().decode(errors="replace")
-    except OSError:  # it has just ended, or belongs to somebody else
+    except OSError:  # it has just ended, or belongs to another user
         return None
     variables = {name: value for name, _, value in (item.partition("=") for item in text.split("\0"))}
     program, _, rest = stat.partition("(")[2].rpartition(")")
@@ -78,7 +78,7 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
         owner = variables.get(DAEMON_MARK, "")
         kind = "step" if program == STEP_DAEMON else "daemon"
     elif variables.get("SLURM_CONF") == str(daemons_conf):
-        owner = variables.get("SLURMD_NODENAME", "")  # only on a node: a person's shell has none
+        owner = variables.get("SLURMD_NODENAME", "")  # only on a node, not in the user's shell
     return Process(int(entry.name), int(fields[1]), program, kind, owner)
 
 

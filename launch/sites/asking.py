@@ -71,7 +71,7 @@ class NodeFacts(Value, frozen=True):
 
 
 class Fact(NamedTuple):
-    """One value of the site, and where it came from."""
+    """One value of the site, and its source."""
 
     value: Any
     source: str
@@ -172,7 +172,7 @@ def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | No
 
 
 def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[Path]) -> NodeFacts:
-    """What a node says that a job with such options gets. `folders` are those in which it looks for files of ours."""
+    """Return what a job with these options gets on a node, which looks for test files in `folders`."""
     with _files_in(folders) as left:
         program = ["sh", "-c", NODE_PROGRAM.read_text(), "sh", *left]
         text = slurm.on_a_node(node_arguments(options, gpus), program, QUEUE_SECONDS)
@@ -189,7 +189,7 @@ def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[
 
 
 def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
-    """Of the srun that asks a node: as small as can be, so that it starts soon."""
+    """Return the arguments of the srun that asks a node: a minimal job, so that it starts soon."""
     kept = {
         name: getattr(options, name) for name in ("partition", "account", "qos", "reservation", "constraint", "mpi")
     }

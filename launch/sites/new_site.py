@@ -50,7 +50,7 @@ USUAL_SECONDS = 3600  # the time limit of a job
 
 @dataclass(frozen=True)
 class NewSite:
-    """What a person asked for."""
+    """The site that the user requested."""
 
     name: str
     typed: Mapping[str, Any]  # flags of a job
@@ -156,7 +156,7 @@ def _options(
     answers: Mapping[str, Fact],
     devices: Sequence[Hardware],
 ) -> tuple[JobOptions, dict[str, str]]:
-    """What a person typed comes last, and is said to be theirs."""
+    """Return the options and their sources. The user's flags override the rest."""
     found = {**options_of(facts, partition, devices), **answers}
     base = JobOptions(**{name: fact.value for name, fact in found.items()})
     unwritten = _unwritten(wanted.name)
@@ -190,14 +190,14 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
     existing = [
         next(one for one in (path, *path.parents) if one.is_dir()) for path in (one.resolve() for one in needed)
     ]
-    # An interrupt takes its job out of the queue, and leaves no file of ours.
+    # An interrupt cancels the job and removes the test files.
     with interrupted_once(), shown() as show:
         show(f"a node of partition {partition.name} is asked what it sees", 0, 0, "by srun; Ctrl-C gives up")
         return asking.node_facts(slurm, options, partition.gpus > 0, list(dict.fromkeys(existing)))
 
 
 def _images_folder() -> Path:
-    """Beside the checkout, which its owner put where there is room; else in STEPMARK_HOME."""
+    """Return a folder next to the checkout, where space is likely, or one in STEPMARK_HOME."""
     beside = REPOSITORY.resolve().parent
     fits = (REPOSITORY / ".git").exists() and os.access(beside, os.W_OK)
     return beside / "stepmark_images" if fits else places.stepmark_home() / "images"
@@ -222,7 +222,7 @@ def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
 
 
 def hardware_of(partition: PartitionFacts, node: NodeFacts, rows: Sequence[Hardware]) -> Fact:
-    """Names of configs/hardware by what the node's nvidia-smi or Slurm calls the GPUs; empty: they are not known."""
+    """Return names of configs/hardware by the GPU names in nvidia-smi or Slurm; empty if they are not known."""
     names = list(dict.fromkeys(node.gpus))
     if not names and not partition.gpus:
         return Fact(["cpu"], f"sinfo shows no GPUs, and nvidia-smi none on {node.name}")
@@ -245,7 +245,7 @@ def _plain(text: str) -> str:
 
 
 def options_of(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[Hardware]) -> dict[str, Fact]:
-    """The options of every job of the site, less those that a person decides."""
+    """Return the options of every job of the site, except those that the user decides."""
     found, limit = {}, partition.max_seconds
     if limit is not None and limit < USUAL_SECONDS:
         found["time"] = Fact(clock_text(limit), "the partition gives a job no more")
@@ -269,7 +269,7 @@ def _gres_text(partition: PartitionFacts) -> str:
 
 
 def file_text(row: Mapping[str, Any], sources: Mapping[str, str], heading: str) -> str:
-    """The file of the site: first where each value came from, or why there is none."""
+    """Return the file of the site, which starts with the source of each value, or why it is missing."""
     comments = [f"# {heading}", *(f"#   {name}: {why}" for name, why in sources.items())]
     dumped: str = yaml.safe_dump(dict(row), sort_keys=False, width=10**6)
     return "\n".join([*comments, dumped])

@@ -22,8 +22,8 @@ from launch.slurm.waiting import Limits, run_parts
 from launch.terminal import documents
 from launch.terminal.output import answer
 
-ANSWER_SECONDS = 10.0  # that Slurm is asked again for
-MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed anew
+ANSWER_SECONDS = 10.0  # how long Slurm is asked again
+MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed again
 QUIET_SECONDS = 1800.0
 QUEUE_SECONDS = 3600.0
 SCRIPT = "import_images.sbatch"
@@ -54,7 +54,7 @@ Rows = list[Row]
 
 
 def set_up(work: Work) -> int:
-    """Make what is missing, and print what is there and what is not."""
+    """Make the missing parts, and print the state of all."""
     of_slurm = _slurm(work)
     rows = of_slurm + _rows(work, submits=not any(row.state is State.MISSING for row in of_slurm))
     bad = [row for row in rows if row.state]
@@ -211,7 +211,7 @@ class ImportJob:
 
 
 def plan_import(work: Work) -> ImportJob:
-    """What of the wanted images is imported."""
+    """Return the job that imports the missing images."""
     wanted = wanted_images(work.site, work.engines, work.devices, work.image)
     to_import = [image for image in wanted if work.force or not image.path.is_file()]
     return ImportJob(work, helper_job.new_folder(work.out.absolute(), f"setup-{work.site.name}"), wanted, to_import)
@@ -267,7 +267,7 @@ def _key(image: WantedImage) -> str:
 
 
 def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> Failure | None:
-    """Why an image is not there; None where it is."""
+    """Return why an image is missing; None if it exists."""
     code = _last_line(folder / f"{_key(image)}.end")
     if code == "0" and image.path.is_file():
         return None

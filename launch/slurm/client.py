@@ -1,6 +1,6 @@
-"""A site's Slurm by its own commands: submit, ask, cancel. One command, whatever the number of jobs.
+"""A site's Slurm by its own commands: submit, query, cancel. One command serves any number of jobs.
 
-commands.py runs them, parsing.py reads what they print.
+commands.py runs the commands, parsing.py reads their output.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Slurm:
     def __init__(
         self, site: Site, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
     ) -> None:
-        """`on_wait` is told when a controller does not answer and is asked again."""
+        """`on_wait` is called when a controller does not answer and is asked again."""
         self._site = site
         self._commands = Commands(site, patience_seconds, on_wait)
         self._described: dict[tuple[str, ...], str] = {}
@@ -107,13 +107,14 @@ class Slurm:
         return parsing.queue_states(self._commands.ask_about_jobs(command))
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
-        """How each attempt of each job ended, in order, by the accounting; where that does not know it (yet), by the
-        controller. A job that has not ended has its last state; one that nobody knows is UNKNOWN, with why.
+        """Return how each attempt of each job ended, in order, by the accounting, or otherwise by the controller.
+
+        A job that has not ended has its last state. An unknown job is UNKNOWN, with the reason.
         """
         if not job_ids:
             return {}
         found, note = self._accounted(job_ids)
-        # Why a job was taken out of the queue before it started, the accounting does not say.
+        # The accounting does not record why a job was removed from the queue before it started.
         lasts = {job: ends[-1] for job, ends in found.items()}
         never_ran = {
             job for job, end in lasts.items() if (end.state, end.started, end.reason) == ("CANCELLED", None, None)
@@ -129,7 +130,7 @@ class Slurm:
         return {job: [self._with_names(end) for end in found[job]] for job in job_ids}
 
     def _with_names(self, end: SchedulerEnd) -> SchedulerEnd:
-        """With the name of who cancelled, and which of its nodes are down, if nothing else says so."""
+        """Return the end with the name of the user who cancelled, and the failed nodes if no reason is given."""
         by = end.cancelled_by
         if by and by.isdecimal():
             end = msgspec.structs.replace(end, cancelled_by=name_of(int(by)))
@@ -143,7 +144,7 @@ class Slurm:
         return end
 
     def cancel(self, job_id: str) -> None:
-        """End a job or take it out of the queue; one that has ended already is none to cancel."""
+        """Cancel a job. It may already have ended."""
         self._commands.ask_about_jobs(["scancel", job_id])
 
     def find(self, run_id: str) -> str | None:
@@ -183,7 +184,7 @@ class Slurm:
         return parsing.nodes_by_partition(self._description(*ALL_NODES))
 
     def has_pyxis(self) -> bool:
-        """Whether srun can start containers; Slurm's own --container is another thing, and silently does nothing."""
+        """Return whether srun can start containers with pyxis. Slurm's own --container silently does nothing."""
         return "--container-image" in self._description("srun", "--help")
 
     def settings(self) -> dict[str, str]:
@@ -194,17 +195,17 @@ class Slurm:
         return parsing.mpi_plugins(self._commands.ask(["srun", "--mpi=list"]))
 
     def why_no_mpi(self, plugin: str) -> str:
-        """Why srun cannot load one, whose own library may be absent; empty where it can."""
+        """Return why srun cannot load a plugin, such as a missing library; empty if it can."""
         command = ["srun", f"--mpi={plugin}", "--ntasks=1", "--test-only", "true"]
         try:
             self._commands.run(command, self._commands.asking_environment())
-        except Failed as error:  # it may also refuse the job that it is to test
+        except Failed as error:  # it may also refuse the test job
             lines = (line.rpartition(": ")[2] for line in error.words.splitlines() if "pmi" in line.lower())
             return next(lines, "")
         return ""
 
     def accounts(self, user: str, cluster: str) -> list[str]:
-        """Those that a user may name; none where there is no accounting."""
+        """Return the accounts of a user; empty without accounting."""
         asked = ["show", "associations", f"user={user}", f"cluster={cluster}", "format=account"]
         try:
             return parsing.accounts(self._commands.ask(["sacctmgr", "-n", "-P", *asked], ACCOUNTING_PATIENCE_SECONDS))
@@ -246,7 +247,7 @@ class Slurm:
         command = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}", "-D", "-X", "-o", parsing.ENDS_FIELDS]
         try:
             text = self._commands.ask([*command, "-j", ",".join(job_ids)], ACCOUNTING_PATIENCE_SECONDS)
-        except RunError as error:  # the controller may still know; what cannot be known then says why
+        except RunError as error:  # the controller may still know; otherwise this is the reason
             off = NO_ACCOUNTING.search(error.why)
             return {}, "accounting is off" if off else f"the accounting cannot be asked: {error.why.splitlines()[-1]}"
         return parsing.accounted_ends(text), "the accounting has no record of it"

@@ -31,13 +31,13 @@ def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -
 
 
 def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
-    """What the scheduler said, by attempt; attempt 0 is a job that never started.
+    """Return the scheduler's record of each attempt; attempt 0 is a job that never started.
 
-    An attempt says itself of which job it is, and how often that had been requeued before: the scheduler's rows of a
-    job are in that order, less those that never ran. Rows of an older job with the same number are left out.
+    Each attempt records its job and how often that had been requeued. The scheduler's rows of a job have that order,
+    without those that never ran. Rows of an older job with the same number are excluded.
     """
     attempts = folder.attempts()
-    # The numbers of jobs begin anew one day: a row that ended before the run was submitted is another's.
+    # Job numbers are reused: a row that ended before the run was submitted belongs to another job.
     oldest = folder.submitted().submitted - SKEW_SECONDS
     own = [end for end in ends if end.ended is None or end.ended >= oldest]
     if not attempts:
@@ -61,7 +61,7 @@ def _of_attempt(
     """The row of an attempt that wrote `start` first and is the `place`-th of its run; maybe the last of its job."""
     rows = [end for end in ends if start is None or start.job_id in (None, end.job_id)]
     ran = [end for end in rows if end.started is not None]
-    if len(ran) == 1 and ran[0].source == "scontrol":  # it knows the last attempt alone
+    if len(ran) == 1 and ran[0].source == "scontrol":  # it only knows the last attempt
         return ran[0] if is_last else None
     restarts = start.restarts if start and start.restarts is not None else place
     if restarts < len(ran):

@@ -1,6 +1,6 @@
-"""How one command of Slurm is run: its environment, its time, its words; and again while nobody answers.
+"""Run one command of Slurm with its environment and time limit, and again while the controller does not answer.
 
-A controller that restarts or is busy does not answer for a while; no run is given up for that.
+A restarting or busy controller does not answer for a while. That must not end a run.
 """
 
 import os
@@ -23,7 +23,7 @@ LONGEST_PAUSE_SECONDS = 10.0
 WORDS_SHOWN = 600
 
 PACKAGES = "apt-get install slurm-client munge, or on a cluster's login node: module load slurm"
-# Of the caller's shell: what would change what the commands print or ask for.
+# Variables of the caller's shell that would change the output or the options of the commands.
 STEERING = ("SLURM_", "SBATCH_", "SACCT_", "SQUEUE_", "SINFO_", "SCONTROL_", "SCANCEL_", "SALLOC_", "SRUN_")
 NO_ANSWER = re.compile(
     r"unable to contact slurm controller|socket timed out|connection refused|connection reset|connection timed out|"
@@ -166,13 +166,13 @@ class Commands:
         return kept | self.configuration() | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
     def _by_hand(self, command: Sequence[str]) -> str:
-        """The command for a person's shell; separators that no terminal shows are left out."""
+        """Return the command for the user's shell, without non-printable separators."""
         shown = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
         return f"SLURM_CONF={self._configuration} {shown}" if self._configuration else shown
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """An srun that is told to end takes its job out of the queue; one that is killed leaves it there."""
+    """End a process with a signal first: srun then cancels its job, which remains if srun is killed."""
     with process:
         if process.poll() is None:
             process.terminate()

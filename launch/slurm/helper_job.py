@@ -1,4 +1,4 @@
-"""Renders jobs that get a cluster ready, which no run waits for, as scripts a person can read. Nothing is started."""
+"""Render the scripts of jobs that prepare a cluster. Nothing is started."""
 
 import os
 import shlex

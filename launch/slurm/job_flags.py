@@ -7,7 +7,7 @@ from absl import flags
 
 HEADING = "Flags of a job, on a site with Slurm (what they leave open comes from the site)"
 
-_FIELDS = {"mem": "memory", "gpu_request": "gpus"}  # where a flag is not called as the field of JobOptions it sets
+_FIELDS = {"mem": "memory", "gpu_request": "gpus"}  # flags whose name differs from their field of JobOptions
 
 flags.DEFINE_string("partition", None, "The partition (queue).")
 flags.DEFINE_string("account", None, "The account that pays.")

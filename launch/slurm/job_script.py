@@ -1,7 +1,7 @@
-"""Renders job.sbatch from a plan, a site and a job's options. Nothing is read but the template and a list of nodes.
+"""Render job.sbatch from a plan, a site and a job's options. It only reads the template and a list of nodes.
 
-Every word is quoted for who reads it: the shell, or sbatch, which reads `#SBATCH` lines with quotes of its own
-and expands nothing in them.
+Every word is quoted for its reader: the shell, or sbatch, which has its own quoting in `#SBATCH` lines and expands
+nothing there.
 """
 
 import math
@@ -25,9 +25,9 @@ from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Val
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.options import key_of, seconds_of
 
-PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, since an image may have none
+PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, because an image may lack it
 JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it
-# What srun obeys beside its command line, and sbatch itself never sets unless it is asked to.
+# Variables that srun obeys in addition to its command line, and that sbatch does not set by default.
 STEERING = (
     "SLURM_CPU_BIND", "SLURM_EXACT", "SLURM_EXPORT_ENV", "SLURM_IMMEDIATE", "SLURM_LABELIO", "SLURM_MPI_TYPE",
     "SLURM_OVERLAP", "SLURM_STDERRMODE", "SLURM_STDOUTMODE", "SLURM_TIMELIMIT", "SLURM_WAIT", "SLURM_WORKING_DIR",
@@ -39,7 +39,7 @@ _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+", re.ASCII)  # what sbatch takes as it 
 
 
 class JobPlace(Value, frozen=True):
-    """Where a job finds its things, as every node sees them. A Python is one inside the environment or container."""
+    """The paths of a job as every node sees them. A Python is one inside the environment or container."""
 
     repository: Path
     run: Path
@@ -57,13 +57,13 @@ def render(
     hang_timeout: float | None = None,
     secrets: Known = MappingProxyType({}),
 ) -> str:
-    """The job script of a run; RequestError where it would hold one of the `secrets` of the submitting shell."""
+    """Return the job script of a run. Raise RequestError if it would contain one of the `secrets`."""
     for text in (place.python, place.sampler_python or ""):
         one_line(text)
     _refuse_shared_nodes(plan, options)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
-    # nsys makes its report after the last step: that is no hang.
+    # nsys makes its report after the last step, which must not count as a hang.
     watched = [phase.name for phase in plan.phases if phase.writes_steps and not phase.programs]
     if hang is not None and not watched:
         raise RequestError(
@@ -105,8 +105,8 @@ def render(
 
 
 def fill(template: Path, **values: Any) -> str:
-    """A template of text that is no page: nothing is escaped, every word is quoted for its reader beforehand."""
-    import jinja2  # takes 30 ms: only who renders a job waits for it
+    """Return a filled text template without HTML escapes; every word was quoted before."""
+    import jinja2  # takes 30 ms, only needed to render a job
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),
@@ -155,7 +155,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
     dependency = arguments.pop("dependency", "").partition("=")[2]
     if options.singleton and "singleton" not in dependency.split(","):
         dependency = f"singleton,{dependency}".removesuffix(",")
-    on_gpus = benchmark.hardware.kind == "gpu"  # virtual devices of a CPU are none
+    on_gpus = benchmark.hardware.kind == "gpu"  # not for virtual devices of a CPU
     own: dict[str, object] = {
         "job-name": JOB_NAME,
         "nodes": benchmark.nodes,
@@ -255,7 +255,7 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
 def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
     found = ["--distribution=block --kill-on-bad-exit=1 --export=ALL"]
     if benchmark.hardware.kind == "gpu":
-        # A cluster may bind a task to one core of its own, and the threads that feed a GPU need more.
+        # A cluster may bind a task to one core, but the threads that feed a GPU need more.
         found.append("--cpu-bind=none")
     if options.mpi:
         found.append(f"--mpi={shlex.quote(one_line(options.mpi))}")

@@ -120,7 +120,7 @@ def _argument(text: str, where: str) -> str:
             why="key=value, --key=value or a bare key is expected, with the option's long name",
             next_command="--slurm_arg=switches=1",
         )
-    # sbatch takes any beginning of a name that means one option alone: --outp is --output.
+    # sbatch accepts any unambiguous beginning of a name: --outp is --output.
     meant = next((name for name in (*OWN_FLAGS, *DECIDED) if name.startswith(key)), None)
     if meant in OWN_FLAGS:
         raise RequestError(f"--{meant} is a flag of its own", where=where, next_command=f"--{meant}{equals}{value}")
@@ -154,7 +154,7 @@ def seconds_of(time: str, where: str = "--time") -> int:
 
 
 def named(text: str | None) -> list[str]:
-    """The nodes of a list of Slurm's, or with a slash in it a file of names; none where nothing is named."""
+    """Return the nodes of a Slurm list, or of a file of names if the text has a slash."""
     if text is None or "/" not in text:
         return node_names(text or "")
     try:

@@ -1,7 +1,7 @@
-"""What Slurm's commands print -> values, and what to make of its words. Pure: nothing is started here.
+"""Parse the output of Slurm's commands, and explain its words. Pure: nothing is started here.
 
-Fields stand between ASCII unit separators, which no name, comment or reason holds; a row with another number of
-fields (a comment with a line break) is no row. Times are asked for as Unix seconds (SLURM_TIME_FORMAT=%s).
+Fields are separated by ASCII unit separators, which no name, comment or reason contains. A row with another number of
+fields (a comment with a line break) is skipped. Times are asked for as Unix seconds (SLURM_TIME_FORMAT=%s).
 """
 
 import re
@@ -18,7 +18,7 @@ COMMENT_FORMAT = SEPARATOR.join(("%i", "%Z", "%k"))
 NODE_FORMAT = SEPARATOR.join(("%N", "%R", "%T", "%G"))
 ENDS_FIELDS = "JobID,State,ExitCode,Reason,NodeList,Start,End"
 
-# What Slurm writes where it has nothing to say.
+# Slurm's notations for a missing value.
 NOTHING = {"", "none", "n/a", "unknown", "(null)", "none assigned", "invalid", "unlimited", "infinite"}
 NOT_ENDED = {
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUE_HOLD", "SIGNALING",
@@ -31,7 +31,7 @@ CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
 
 
 class QueueState(Value, frozen=True):
-    """A job in the queue, as squeue says it."""
+    """A job in the queue, by squeue."""
 
     job_id: str
     state: str  # PENDING, RUNNING, COMPLETING...
@@ -40,7 +40,7 @@ class QueueState(Value, frozen=True):
 
     @property
     def start(self) -> str | None:
-        """When it is expected to start, for people: by this machine's clock."""
+        """The expected start, by this machine's clock."""
         planned = self.expected_start
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(planned)) if planned is not None else None
 
@@ -59,7 +59,7 @@ class Node(Value, frozen=True):
     name: str
     state: str
     gpus: int
-    gpu_type: str = ""  # as Slurm calls its GPUs; empty where it gives them no type
+    gpu_type: str = ""  # Slurm's name of its GPUs; empty without a type
 
     @property
     def up(self) -> bool:
@@ -72,7 +72,7 @@ class Node(Value, frozen=True):
 
 
 def field_or_none(text: str) -> str | None:
-    """A field, or None where Slurm says nothing in one of its many words."""
+    """Return a field, or None for one of Slurm's notations of a missing value."""
     stripped = text.strip()
     return None if stripped.lower() in NOTHING else stripped
 
@@ -83,7 +83,7 @@ def unix_time(text: str) -> float | None:
 
 
 def duration_seconds(text: str) -> int | None:
-    """Slurm's D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH, D-HH:MM; None for no limit, or for what is no duration."""
+    """Slurm's D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH, D-HH:MM; None for no limit or an invalid duration."""
     days, dash, clock = text.strip().rpartition("-")
     parts = clock.split(":")
     if not all(re.fullmatch("[0-9]+", part) for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
@@ -164,12 +164,14 @@ def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
                 cancelled_by=cancelled[1] if cancelled else None,
             )
         )
-    for ends in found.values():  # without a start it is yet to come; one cancelled while it waited is where it ended
+    for (
+        ends
+    ) in found.values():  # an attempt without a start comes last; one cancelled while waiting is sorted by its end
         ends.sort(key=lambda end: end.started or end.ended or float("inf"))
     return found
 
 
-# Names and comments are a user's own: only what stands between fields that Slurm writes in this order is believed.
+# Names and comments are the user's text: only fields that Slurm writes in this order count.
 CONTROLLED = re.compile(
     r"^JobId=(?P<job_id>\d+).*? JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*? Requeue=\d+ "
     r"Restarts=\d+ .*?\bExitCode=(?P<exit_code>\d+:\d+) .*? StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) .*? "
@@ -178,7 +180,7 @@ CONTROLLED = re.compile(
 
 
 def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
-    """scontrol show job -o: what the controller remembers, which is the last attempt alone."""
+    """Parse `scontrol show job -o`. The controller remembers only the last attempt."""
     found = {}
     for line in text.split("\n"):
         fields = CONTROLLED.match(line)
@@ -302,14 +304,14 @@ NEVER = {
 
 
 def never(reason: str | None) -> str | None:
-    """Why the job can never start, in Slurm's word; None where it waits."""
+    """Return Slurm's reason why the job can never start; None if it waits."""
     word = (reason or "").strip("()").partition(",")[0].strip()  # less what it adds: ReqNodeNotAvail, Unavailable...
     # squeue writes blanks where scontrol writes underscores
     return word if word.replace(" ", "_") in NEVER else None
 
 
 def explain(state: str, reason: str | None) -> str:
-    """What a job in the queue does, in words."""
+    """Describe the state of a job in the queue."""
     if state != "PENDING":
         return f"is {state.lower().replace('_', ' ')}"
     what = "can never start" if never(reason) else "waits"

@@ -1,6 +1,6 @@
-"""What cannot run on a site's Slurm is refused before a job is submitted: Slurm itself would let most of it wait.
+"""Refuse runs that a site's Slurm cannot start, before a job is submitted.
 
-A job that asks for more nodes than there are is accepted by Slurm, and waits for ever.
+Slurm itself accepts most of them, such as a job with too many nodes, and lets them wait forever.
 """
 
 import math
@@ -87,7 +87,7 @@ def refuse_unseen(site: Site, what: str, path: Path, way_on: str) -> None:
 def refused_by(
     benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node], notes: list[str]
 ) -> Iterator[RequestError]:
-    """Why a partition could never run the job, by what it is; to `notes` what must come up first where it can."""
+    """Yield why a partition can never run the job. If it can, add to `notes` what must come up first."""
     where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
     at_most = partition.max_seconds
     good = partition.state == "UP"

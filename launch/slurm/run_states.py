@@ -32,7 +32,7 @@ FIRST_STEP_SECONDS = 600.0  # for joining, loading and compiling
 
 @dataclass
 class RunState:
-    """One run as a row: `state` is a word, `detail` what a person may want to know of it."""
+    """One run as a row: `state` is a word, `detail` explains it."""
 
     folder: RunFolder
     state: str
@@ -42,14 +42,14 @@ class RunState:
     step: int | None = None
     steps: int | None = None
     seconds_per_step: float | None = None
-    quiet_seconds: float | None = None  # since a run that goes on has shown its last step
-    impossible: str | None = None  # why a job in the queue can never start, in Slurm's word
+    quiet_seconds: float | None = None  # since the last step of a running run
+    impossible: str | None = None  # Slurm's reason why a queued job can never start
     problems: list[str] = field(default_factory=list)
-    just_collected: bool = False  # nobody has seen its result yet
+    just_collected: bool = False  # its result was not shown yet
 
     @property
     def job_id(self) -> str | None:
-        """The newest: a person may have submitted the job by hand once more."""
+        """The newest job: the user may have submitted the script again by hand."""
         return self.job_ids[-1] if self.job_ids else None
 
     @property

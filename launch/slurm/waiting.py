@@ -28,11 +28,11 @@ ACCOUNTING_SECONDS = 20.0
 class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
     quiet_seconds: float  # how long nothing may come from a job that runs
-    way_on: str = "the same command when nodes are idle (sinfo -s)"  # what to type where it did not start
+    way_on: str = "the same command when nodes are idle (sinfo -s)"  # what to type if it did not start
 
 
 class Progress(NamedTuple):
-    news: int  # grows with whatever comes: bytes of a log too
+    news: int  # grows with any output, such as bytes of a log
     text: str
     done: int = 0  # of `total`, for a bar
     total: int = 0
@@ -70,9 +70,9 @@ def run_parts(
 def wait(
     slurm: Slurm, job_id: str, progress: Callable[[], Progress], done: Callable[[], bool], limits: Limits
 ) -> SchedulerEnd | None:
-    """Until `done`, or the job has ended, or nothing has come for too long; the job is then cancelled.
+    """Wait until `done`, or the job has ended, or it was silent for too long; then cancel it.
 
-    The scheduler's end where it was the job that ended, None otherwise.
+    Return the scheduler's record if the job ended, otherwise None.
     """
     try:
         with shown() as show:

@@ -32,16 +32,16 @@ LOOK_SECONDS = 0.5  # between two looks at the shared folder
 FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; then ever longer
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4
-GIVE_UP_SECONDS = 600.0  # without an answer of Slurm and without a step, a cluster is taken to be gone
-UNANSWERED_SECONDS = 60.0  # after the job says that it has ended, Slurm gets this long to say how
+GIVE_UP_SECONDS = 600.0  # without an answer of Slurm and without a step, the cluster counts as gone
+UNANSWERED_SECONDS = 60.0  # after the job has recorded its end, Slurm gets this long to report it
 ACCOUNTING_SECONDS = 30.0  # what the accounting may lag behind the controller
 
 
 def wait_for(folder: RunFolder, backend: Backend) -> int:
-    """Follow a run and show its result; the exit code. Ctrl-C leaves the job where it is."""
+    """Follow a run and show its result; return the exit code. Ctrl-C does not cancel the job."""
     try:
         with interrupted_once():
-            slurm = slurm_of(folder, WATCHING_PATIENCE, lambda _text: None)  # who asks again and again says so itself
+            slurm = slurm_of(folder, WATCHING_PATIENCE, lambda _text: None)  # the watch reports retries itself
             result = watch(folder, backend, slurm)
     except KeyboardInterrupt:
         place = shlex.quote(str(folder.path))
@@ -102,7 +102,7 @@ class _Watch:
         self._folder, self._benchmark, self._backend, self._slurm = folder, benchmark, backend, slurm
         self._sink, self._screen = sink, screen
         self._phase = folder.measured_phase().name
-        self._begun: str | None = None  # the phase that goes on
+        self._begun: str | None = None  # the running phase
         self._attempt = 0
         self._new_steps: Callable[[], list[Step]] = list
         self._seconds: deque[float] = deque(maxlen=50)
@@ -149,7 +149,7 @@ class _Watch:
         return False
 
     def _is_unanswered(self, error: StepmarkError) -> bool:
-        """Said once. The job's own word is enough where it says that it has ended and nobody answers for long."""
+        """Note once that Slurm does not answer. If that lasts, the job's own record of its end is sufficient."""
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
@@ -165,7 +165,7 @@ class _Watch:
         return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
 
     def _look(self) -> None:
-        """What the job has written since the last look."""
+        """Read the job's output since the last call."""
         self._look_for_attempt()
         self._look_for_phase()
         steps = self._new_steps()
@@ -191,7 +191,7 @@ class _Watch:
         self._screen.waiting(f"job {self._folder.job_ids()[-1]}: starting {self._backend.title}{again}")
 
     def _look_for_phase(self) -> None:
-        """A phase that begins is a sign of life, also one whose steps nobody waits for."""
+        """A new phase is a sign of life, even if its steps do not count."""
         begun = [event.phase for event in self._events() if event.event == "phase_start"]
         phases = len(self._folder.plan().phases)
         if begun and phases > 1 and begun[-1] != self._begun:
