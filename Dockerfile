@@ -5,8 +5,8 @@
 ARG BASE=docker.io/library/python:3.12-slim-bookworm
 FROM ${BASE}
 
-# python3.11, beside the image's own, and its headers: NeMo's CPU build needs them. g++: PyTorch compiles kernels with it.
-# What else is wanted goes here too, such as slurm-client.
+# python3.11, in addition to the image's own, and its headers: NeMo's CPU build needs them. g++: PyTorch compiles kernels
+# with it. Add further packages here, such as slurm-client.
 ARG PACKAGES="g++ make python3.11 python3.11-dev"
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${PACKAGES} \

@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --dist=loadgroup --no-loadscope-reorder
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock'
-# NeMo runs on Linux alone, and its versions are those of the oldest Python it is locked for.
+# NeMo only runs on Linux, and its versions are those of the oldest Python it is locked for.
 LOCK_NEMO := $(LOCK) --python-platform x86_64-manylinux_2_28 --python-version 3.11 --emit-build-options \
 	nemo_backend/requirements.in
 
@@ -29,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-install: $(LAUNCHER)  ## install the launcher alone, with the command .venv/bin/stepmark
+install: $(LAUNCHER)  ## install only the launcher, with the command .venv/bin/stepmark
 	@echo "ready: $(BIN)/stepmark --help"
 
 demo: $(LAUNCHER)  ## train a tiny Llama 2 with MaxText on this machine's GPU, or its CPU, and say how fast it was

@@ -38,7 +38,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def median_of_counts(counts: Mapping[float, int]) -> float | None:
-    """The median of values, each with how often it occurs; None when there is none."""
+    """Return the median of values with their counts, or None without values."""
     ordered = sorted(counts)
     ends = list(accumulate(counts[value] for value in ordered))
     if not ends:
@@ -48,7 +48,7 @@ def median_of_counts(counts: Mapping[float, int]) -> float | None:
 
 
 class RunningMean:
-    """The mean of values that come in parts. What rounding loses is kept: it is the mean of all values at once."""
+    """The mean of values that come in parts. It keeps rounding errors, so the order of the parts does not matter."""
 
     def __init__(self) -> None:
         self._sum, self._lost, self._count = 0.0, 0.0, 0

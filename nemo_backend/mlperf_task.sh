@@ -19,7 +19,7 @@ mllog.get_mllogger().event(key=mllog.constants.CACHE_CLEAR, value=True)' ;;
 
 if [ "$STEPMARK_RANK" != 0 ]; then exec bash ./run_and_time.sh; fi
 
-# What keeps the log must outlive the program: Slurm tells both to stop.
+# The process that keeps the log must outlive the program: Slurm signals both.
 {
     log_cleared
     echo "SEED=$SEED"

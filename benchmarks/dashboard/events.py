@@ -215,7 +215,7 @@ def machine_scalars(
 ) -> Iterator[tuple[tuple[int, float], dict[str, Any]]]:
     """Yield each step that has samples, with when it ended, and tag -> value; samples outside all steps are skipped.
 
-    Of hundreds of nodes, one is in memory. `gpus`: whether the nodes' GPUs are the run's.
+    Only one node at a time is in memory. `gpus`: whether the run uses the nodes' GPUs.
     """
     until = list(accumulate((when for _, when in ends), max))
     of_steps: dict[int, dict[str, Any]] = {}  # place in `ends` -> name -> what is made of the nodes until now

@@ -38,7 +38,7 @@ MORE_WITHIN = 1500  # bytes after a line that may continue its message
 MOST_UNKNOWN = 20  # forms of unknown errors in one log
 MOST_TRACEBACKS = 1000  # without a step between them; later ones cannot be the first error
 MOST_SILENT = 16  # ranks that one line names
-# Text that may precede an error: nothing, or the writer of the line. Of several writers, the last `name: ` suffices.
+# Text that may precede an error: nothing, or the writer of the line (with several, the last `name: `).
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
 # An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
 _FATAL = (

@@ -488,9 +488,8 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
 
 
 def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None = None) -> str:
-    """Return the device whose recipes are used: its own name or a100.
+    """Return the device whose recipes are used: a100 if the peak is unknown, or without Slurm if no recipe names it.
 
-    A GPU uses the recipes of an A100 if its peak is unknown, or if the site has no Slurm and no recipe names the GPU.
     The recipes of `backend` are read first, because the others may then not be needed.
     """
     if hardware.platform != "cuda":
@@ -502,7 +501,7 @@ def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None =
 
 
 def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
-    """Return the layouts for a device. A recipe has fewer of them for a machine with fewer GPUs."""
+    """Return the layouts for a device; all of them for one that the recipe does not name."""
     if hardware is None or hardware.name not in recipe.hardware:
         return recipe.layouts
     return [row for row in recipe.layouts if row.hardware is None or hardware.name in row.hardware]

@@ -326,11 +326,11 @@ def _prove_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Whole or not at all: a full disk leaves the old file as it was."""
+    """Write the whole file or nothing: a full disk leaves the old file unchanged."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as stream:  # never through a link: whoever made the folder can foresee the name
+        with temporary.open("xb") as stream:  # never through a link: the name is predictable for other users
             stream.writelines([data] if isinstance(data, bytes) else data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -108,9 +108,9 @@ class GpuFigures:
     def figures(
         self, tokens: int | None, expected: int | None, *, too_short: str, incomplete: str, unclaimed: str | None
     ) -> tuple[GpuTelemetry | None, str]:
-        """The figures, or why there are none.
+        """Return the metrics, or why they are missing.
 
-        `too_short`, `incomplete`: why some would be wrong; empty where not.
+        `too_short`, `incomplete`: why some would be wrong, or empty.
         """
         gpus, nodes = self._gpus, self._nodes
         if expected == 0:
@@ -233,7 +233,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
-    """GPUs that answered nothing any more when the sampling ended: why a run failed, where it did."""
+    """Return the GPUs that had stopped answering when the sampling ended, which may explain a failure."""
     found = []
     for node in nodes:
         last = node.samples[-1] if node.samples else None

@@ -83,7 +83,7 @@ def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
 
 
 def _refuse_other_site(name: str) -> None:
-    """Raise RequestError if the name is invalid, or that of another kind of site."""
+    """Raise RequestError if the name is invalid, or belongs to a site that is not a private cluster."""
     if not NAME.fullmatch(name):
         raise RequestError(
             f"'{name}' cannot be the name of a cluster",

@@ -276,7 +276,7 @@ def _refuse_foreign(path: Path, site: str) -> None:
     if own is not None and own.configuration == str(path):
         return
     making = f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py --new_site={shlex.quote(site)}"
-    with contextlib.suppress(OSError):  # whoever runs a command says that it is not there
+    with contextlib.suppress(OSError):  # the command itself reports a missing file
         owners = {place.lstat().st_uid for place in (path, *path.parents)}
         if owners - {os.geteuid(), 0}:
             raise RequestError(

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # bound and binding are task.sh's
-# Sourced by task.sh where each task has a GPU of its own: what binds a program to the processors and the memory beside
-# that GPU, `bound`, and what is written down of it, `binding`. Nothing that goes wrong here ends a run.
+# Sourced by task.sh if each task has its own GPU. It sets `bound`, the command that binds a program to the processors
+# and the memory of that GPU's NUMA node, and `binding`, the record of it. A failure here does not end a run.
 
 bus_id() { # of this task's GPU, as /sys has it: 0000:1b:00.0
     local gpus=() gpu=$SLURM_LOCALID found
