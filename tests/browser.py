@@ -1,4 +1,4 @@
-"""Headless Chromium for tests that look at a page as a person would: does it fit, can everybody read it?
+"""Headless Chromium for tests of pages: do they fit, are they accessible?
 
 The browser is the system's own (Debian's package chromium): none is downloaded, and nothing outside is asked.
 """
@@ -39,7 +39,7 @@ def browser() -> "Iterator[Browser]":
 def page_of(
     started: "Browser", url: str, width: int = DESK, scheme: Literal["light", "dark"] = "light"
 ) -> "Iterator[Page]":
-    """A page that has been loaded; whatever its console says of errors ends the test."""
+    """Yield a loaded page. An error in its console fails the test."""
     context = started.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     errors: list[str] = []

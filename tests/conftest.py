@@ -1,4 +1,4 @@
-"""For all tests: which worker of pytest-xdist runs them, which of them run alone, and what an interrupt is."""
+"""For all tests: their worker of pytest-xdist, which of them run exclusively, and interrupts."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ TURNS = pytest.StashKey[Turns]()
 def pytest_configure(config: pytest.Config) -> None:
     """A shell starts what it puts into the background with interrupts ignored, and so would all that tests start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # OpenMP's threads that wait sleep: beside other tests, spinning ones double what a run of NeMo takes of the CPU.
+    # Waiting OpenMP threads sleep: with other tests, spinning ones double the CPU time of a NeMo run.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
     settings.register_profile("busy", deadline=None)  # of a machine that does other work too
@@ -59,7 +59,7 @@ def group(item: pytest.Item) -> str:
 
 
 def seconds(item: pytest.Item) -> float:
-    """About how long a slow test takes; those that are left out unless they are asked for count for nothing."""
+    """Return about how long a slow test takes; tests that only run on request count as 0."""
     mark = item.get_closest_marker("slow")
     return mark.kwargs.get("seconds", 10) if mark and not item.get_closest_marker("every_program") else 0
 
@@ -85,7 +85,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfTests]:
-    """A private cluster of four nodes; only what a cluster itself is tested for has one of its own."""
+    """A private cluster of four nodes; only tests of clusters themselves use another one."""
     missing = machine.missing(accounting=True)
     if missing:
         pytest.skip(f"Slurm is not installed: {', '.join(missing)} not found")

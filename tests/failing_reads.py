@@ -1,4 +1,4 @@
-"""One read of a shared folder fails, as on NFS (ESTALE) and Lustre (EIO), whatever reads it.
+"""One read of a shared folder fails, as on NFS (ESTALE) and Lustre (EIO), for every reader.
 
 The tests fail each place in the code that reads once, and one read in ten. All reads in turn take minutes:
 

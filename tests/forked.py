@@ -1,7 +1,7 @@
 """Runs a launch script in a fork of this process: it has the packages loaded already, which is most of a short run.
 
-What a script does to itself (flags, environment, folder, signals) stays in the fork. Starting the interpreter, and
-what is imported when, are tested elsewhere, with scripts started as users start them.
+Changes of a script (flags, environment, folder, signals) stay in the fork. Other tests start scripts as users do, to
+test the start of the interpreter and the imports.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from absl import flags
 
 from benchmarks.backend import registered
 
-# What most scripts import when they are needed.
+# Modules that most scripts import when needed.
 LOADED = (
     "benchmarks.model.plan_text",
     "benchmarks.nightly.night",

@@ -6,14 +6,14 @@
 A case is a real log or run folder of the tests, damaged at random by its number (tests/mutations.py). Each command
 reads it in a fork that has the packages loaded. Counted are:
 
-    traceback  an exception that nobody caught
+    traceback  an uncaught exception
     exit       an exit code other than 0 to 3
     slow       over 10 s of CPU time, or 100 s of waiting
     memory     over 1 GB
     escape     a control character in the output
     changed    a file of the case that was changed, added or removed
 
-Exit code 1 where there are any.
+The exit code is 1 if there are any.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the packages and not among them
+sys.path.insert(0, str(REPOSITORY))  # run by its path, it is next to the packages and not one of them
 
 from benchmarks.configs import DEFAULT_ROOT  # noqa: E402
 from benchmarks.doctor import symptoms  # noqa: E402
@@ -60,7 +60,7 @@ CHUNK = 50
 ESCAPES = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 MADE = {"result.json", "steps.jsonl", "provenance.json", "job.json", "tensorboard"}  # status.py collects a run
 
-# {log}, or {folder} with it in; {run} in {folder}, beside an intact run; {out} for what is written.
+# {log}, or {folder} with it in; {run} in {folder}, next to an intact run; {out} for the output.
 OF_LOGS = {
     "ingest": "ingest --log={log}",
     "ingest --json": "ingest --log={log} --json --model=llama2_tiny --hardware=h100 --gpus={gpus} --dtype=bf16 "

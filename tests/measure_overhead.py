@@ -3,8 +3,8 @@
     python tests/measure_overhead.py --backend=nemo --pairs=6
     python tests/measure_overhead.py --backend=jax --model=llama32_1b --hardware=here --pairs=0
 
-Not a test: it prints two ratios, each with its interval. First the clock alone, on and off in turn within one run
-(overhead_inside.py): precise. Then everything, the launcher beside it included, in whole runs: each pair is one run
+Not a test: it prints two ratios, each with its interval. First only the clock, on and off in turn within one run
+(overhead_inside.py): precise. Then everything, including the launcher, in whole runs: each pair is one run
 of launch/run.py and one bare run (MaxText's own entry point; NeMo's own Trainer without our callback) with the same
 settings and environment, back to back, in an order that alternates.
 
@@ -54,7 +54,7 @@ STEPS = flags.DEFINE_integer("steps", 400, "Steps of a whole run.", lower_bound=
 CLOCK_STEPS = flags.DEFINE_integer("clock_steps", 4000, "Steps of the run that has the clock on and off.", 180)
 SETTINGS = flags.DEFINE_multi_string("set", None, "Settings of all runs, as in launch/run.py.")
 
-FIRST_STEP = 50  # compile and warm-up lie before
+FIRST_STEP = 50  # after compilation and warm-up
 LOOK_SECONDS = 0.05
 LOG = "rank-0.log"
 
@@ -160,7 +160,7 @@ def expect_success(run: "subprocess.Popen[bytes]", folder: Path) -> None:
         sys.exit("\n".join([*logs, f"{run.args!r} ended with {run.returncode}"]))
 
 
-# --- the clock alone --------------------------------------------------------------------------
+# --- only the clock --------------------------------------------------------------------------
 
 
 def clock_alone() -> None:
@@ -200,7 +200,7 @@ def last_step(log: Path) -> Iterator[tuple[int, float]]:
 
 
 def seconds_per_step(arm: Callable[[Path], "subprocess.Popen[bytes]"]) -> float:
-    """Of one run, from the first line seen of FIRST_STEP or later to the last one seen."""
+    """Return the seconds per step of one run, from the first line of FIRST_STEP or later to the last one."""
     seen = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -224,7 +224,7 @@ def pairs() -> Iterator[tuple[float, float]]:
 
 
 def ratio_text(logs: Sequence[float]) -> str:
-    """The geometric mean and its t interval, which one alone does not have; the caller adds whose n it is."""
+    """The geometric mean and its t interval, which a single value does not have; the caller adds what n counts."""
     n = len(logs)
     mean = math.fsum(logs) / n
     if n == 1:

@@ -2,9 +2,9 @@
 
     python tests/measure_ranks.py --ranks=2048 --steps=1000 --nodes=256 --samples=3600
 
-The events of each rank are generated. Processes of their own then follow, finish and verify the run. Printed: what a
-look opens, peak memory and seconds of each part, and the size and reading time of steps.jsonl. A second run has
-generated telemetry, one sample a second of 8 GPUs on each node; its TensorBoard events and its page are made, too.
+The events of each rank are generated. Separate processes then follow, finish and verify the run. The output: the
+files that a look opens, peak memory and seconds of each part, and the size and reading time of steps.jsonl. A
+second run has generated telemetry, one sample a second of 8 GPUs on each node; its TensorBoard events and its page are made, too.
 Everything is in a temporary folder (--dir=DIR: below DIR).
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the packages and not among them
+sys.path.insert(0, str(REPOSITORY))  # run by its path, it is next to the packages and not one of them
 
 import msgspec  # noqa: E402
 import pytest  # noqa: E402
@@ -118,7 +118,7 @@ def write_sampled_run(place: Path, nodes: int, samples: int) -> RunFolder:
 
 
 def alone(what: str, work: Callable[[], object]) -> None:
-    """Print what it costs in a process that does nothing else."""
+    """Print its cost in a separate process."""
 
     def measured() -> None:
         before, started = peak_megabytes(), time.perf_counter()

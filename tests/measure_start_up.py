@@ -1,4 +1,4 @@
-"""How long run.py takes to start, in paired runs beside the interpreter with the launcher's smallest imports.
+"""How long run.py takes to start, in paired runs with the interpreter and the launcher's smallest imports.
 
     python tests/measure_start_up.py [PAIRS]
 

@@ -3,7 +3,7 @@
     python tests/measure_store.py --runs=100000
 
 One run's files are written many times with another name, date, commit, tag, suite and speed. Some runs are damaged,
-some folders are no runs. The reports are made by the script in a process of its own. Everything is in a temporary
+some folders are not runs. The script makes the reports in a separate process. Everything is in a temporary
 folder (--dir=DIR: below DIR) and is removed in the end.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))  # run by its path, it is beside the packages and not among them
+sys.path.insert(0, str(REPOSITORY))  # run by its path, it is next to the packages and not one of them
 
 from tests.benchmarks.history.made_runs import quick_run  # noqa: E402
 

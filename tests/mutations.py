@@ -76,7 +76,7 @@ def _of_lines(change: Callable[[random.Random, list[bytes]], object]) -> Change:
 
 
 def _move_a_part(rng: random.Random, lines: list[bytes]) -> None:
-    """A part is dropped, joined to one line, or stands once more, or many times, at another place."""
+    """Drop a part, join it to one line, or repeat it once or often at another place."""
     first = rng.randrange(len(lines))
     part = lines[first : first + rng.choice((1, 2, 20))]
     kind = rng.choice(("drop", "join", "double", "many"))
@@ -128,7 +128,7 @@ def change_file(rng: random.Random, path: Path) -> None:
 
 
 def replace_file(rng: random.Random, path: Path) -> None:
-    """By something that is no file, or one that cannot be read; or it has another name, or is another's."""
+    """Replace it by something that is not a file, or an unreadable or foreign one; or rename it."""
     kind = rng.choice(("gone", "folder", "fifo", "link", "loop", "zeros", "closed", "empty", "renamed", "other"))
     others = sorted(one for one in path.parent.iterdir() if one.is_file() and one != path) or [path]
     if kind == "closed":
@@ -158,7 +158,7 @@ def change_run(rng: random.Random, run: Path) -> None:
         )
         if not files:
             return
-        # Those that are read most: a folder has one of each, beside files of telemetry.
+        # The files that are read most: a folder has one of each, in addition to telemetry.
         path = rng.choice([*files, *(one for one in files if one.parent == run and one.suffix.startswith(".json"))])
         if rng.random() < 0.7:
             change_file(rng, path)

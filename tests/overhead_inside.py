@@ -63,7 +63,7 @@ def jax_segments(words):
 
 
 def nemo_segments(words):
-    """One Lightning callback in the place of ours, which hands on to it in every segment that has the clock."""
+    """Return a Lightning callback that replaces Stepmark's and passes on to it in every segment with the clock."""
     worker, segments = load_worker("nemo"), Segments()
     step_clock = worker.step_clock
 
@@ -101,7 +101,7 @@ def under_worker(worker, words, segments):
 
 
 def nemo_bare(words):
-    """What a person's own script would do with the same settings; on a CPU it needs the redirect as we do."""
+    """Train like a user's own script with the same settings; on a CPU it needs the redirect too."""
     worker = load_worker("nemo")
     options = worker.parse(words)
     worker.join_processes(options)

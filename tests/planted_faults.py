@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 
 def planted(fault: Fault, case: WorkCase, given: Arrays, model: Model) -> tuple[WorkCase, Arrays]:
-    """What the backend is told, and given, with the difference in it."""
+    """Return the backend's case and arrays with the planted difference."""
     return msgspec.structs.replace(case, **fault.case(case, model)), fault.given(dict(given), model)
 
 

@@ -1,6 +1,6 @@
 """The backend interface, over every installed backend and engine with one suite; and a third, from another package.
 
-What each framework does with its answers is tested beside it and end to end: here no framework is started.
+The behaviour of each framework is tested in its folder and end to end: here no framework is started.
 """
 
 import json
@@ -47,7 +47,7 @@ VALUE_OF_TYPE = {"bool": "true", "int": "3", "float": "0.5", "str": "text", "lis
 # Imports that would make a dry run slow, or that the launcher must never make.
 HEAVY = ("jax", "torch", "maxtext", "nemo", "megatron", "lightning", "numpy", "scipy", "tensorboard", "rich")
 
-# What a task needs to be said besides, where its recipe leaves it to the user.
+# Settings that a recipe leaves to the user.
 SAID = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
 
 
@@ -66,7 +66,7 @@ class Engine(NamedTuple):
 
 
 def engines(*, submissions: bool = False) -> list[Engine]:
-    """A submission is a program of its own, which takes no settings but variables: nemo_backend/test_mlperf.py's."""
+    """Return all engines. Submissions are programs with only variables as settings: nemo_backend/test_mlperf.py."""
     names = sorted({(recipe.backend, recipe.engine, recipe.task) for recipe in CONFIGS.recipes()})
     return [Engine(*name) for name in names if submissions or not name[1].startswith(SUBMISSION_ENGINE)]
 
@@ -94,7 +94,7 @@ def sound(engine: Engine) -> Benchmark:
 
 
 def has_our_worker(engine: Engine) -> bool:
-    """Its steps are written by a worker of ours; else the framework's own log is all there is."""
+    """Return whether a Stepmark worker writes its steps; otherwise only the framework's log is available."""
     (phase,) = [phase for phase in BACKENDS[engine.backend].plan(sound(engine)).phases if phase.writes_steps]
     return any(word.endswith("/worker.py") for word in phase.command)
 

@@ -1,4 +1,4 @@
-"""What the documentation shows is there: runs (each is dry-run, without any Slurm), flags, links and paths."""
+"""The documentation is correct: runs (each is dry-run, without any Slurm), flags, links and paths."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def commands() -> list[str]:
     found: dict[str, None] = {}
     for path in (path for page in PAGES for path in sorted(REPOSITORY.glob(page))):
-        text = re.sub(r"\\+\n\s*", " ", path.read_text())  # run.py's help writes \\ for a line that goes on
+        text = re.sub(r"\\+\n\s*", " ", path.read_text())  # run.py's help writes \\ at the end of a continued line
         for command in re.findall(r"python (launch/run\.py --[^`\n)\"&|]*)", text):
             found.setdefault(" ".join(re.sub(r"\s+(#.*)?$", "", command).split()))
     return list(found)
@@ -85,7 +85,7 @@ def documents() -> list[Path]:
 
 
 def test_documented_flags_exist(tmp_path: Path) -> None:
-    """Of the other scripts, which need logs and runs to do something."""
+    """The flags of the other scripts, which need logs and runs."""
     asked: dict[tuple[str, ...], set[str]] = {}
     for page in documents():
         text = re.sub(r"\\+\n\s*", " ", page.read_text())

@@ -37,7 +37,7 @@ PARTICIPLE = re.compile(
     r"_?(?:[A-Z][a-z]+(?<!Spe)(?<!Fe)(?<!Ne)(?<!Se)ed|Done|Drawn|Found|Held|Kept|Known|Left|Made|Meant|Said|Seen|Sent|"
     r"Shown|Told|Written)"
 )
-# (file, words of a hit) -> why it stays. The words are compared as they stand in the text.
+# (file, words of a hit, exactly as in the text) -> why it stays.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 
@@ -184,7 +184,7 @@ READERS = {
 
 
 def names(nodes: list[ast.AST]) -> Iterator[Text]:
-    """Names that a file gives and that are no English for what they name, each with its first line."""
+    """Banned names that a file defines, each with its first line."""
     given: dict[str, int] = {}
     for node in nodes:
         name, is_wrong = "", False

@@ -30,7 +30,7 @@ def files_of(layer: str) -> list[Path]:
 
 
 def is_inside(path: Path) -> bool:
-    """Loaded by its path where no package of ours is importable: in a framework's environment, or on a bare node."""
+    """Return whether a file is loaded by path, where Stepmark's packages cannot be imported."""
     return "inside" in path.parts
 
 

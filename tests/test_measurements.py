@@ -9,7 +9,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 LIMIT_SECONDS = 400
-# Script -> what makes it small, and a word of what it prints last.
+# Script -> its smallest options, and a word of its last output.
 SMALLEST = {
     "measure_faults.py": (["--logs=10", "--runs=2"], "0 faults in 10 logs and 2 run folders"),
     # The clock only: each pair of whole runs takes a minute.

@@ -1,4 +1,4 @@
-"""Who runs beside whom among the workers of pytest-xdist: tests in general together, one that measures time alone."""
+"""Take turns among the workers of pytest-xdist: tests run together, except those that measure time."""
 
 import fcntl
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 class Turns:
     """A worker's share of a lock; the folder is the same for all workers.
 
-    Whoever waits keeps the gate, so one who wants to be alone waits for those at work and for nobody after them.
+    A waiting worker keeps the gate, so an exclusive test waits only for tests that have already started.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -16,7 +16,7 @@ class Turns:
         self._alone = False
 
     def take(self, alone: bool) -> None:
-        """Wait for a turn. A turn alone that was not given back goes on."""
+        """Wait for a turn. An exclusive turn that was not given back continues."""
         if self._alone:
             return
         fcntl.flock(self._gate, fcntl.LOCK_EX)

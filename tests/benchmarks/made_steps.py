@@ -35,7 +35,7 @@ def spikes(random: Random, shape: Shape) -> Array:
 
 
 def two_speeds(random: Random, shape: Shape, dwell_steps: float) -> Array:
-    """0 or 1, each for so many steps on average."""
+    """Return 0 or 1, each for `dwell_steps` steps on average."""
     changes = random.random_sample(shape) < 1 / dwell_steps
     states: Array = (random.randint(2, size=(*shape[:-1], 1)) + changes.cumsum(-1)) % 2
     return states

@@ -1,4 +1,4 @@
-"""Benchmarks to plan with: a recipe of the checkout, changed where a test wants it."""
+"""Benchmarks to plan with: a recipe of the checkout, changed by the tests."""
 
 from typing import Any, TypeVar
 

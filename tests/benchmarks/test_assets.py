@@ -1,4 +1,4 @@
-"""What a run needs, held against what is there; and the rows of configs/assets/."""
+"""The files that a run needs, compared with the existing ones; and the rows of configs/assets/."""
 
 from datetime import date
 from pathlib import Path
@@ -113,7 +113,7 @@ def test_a_row_says_where_it_is_from_and_how_each_asset_is_come_by(row: Needs) -
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
 def test_a_runs_data_lie_where_a_needed_asset_does(row: Needs) -> None:
-    if row.task == "mlperf":  # a submission mounts each of them at a place of its own
+    if row.task == "mlperf":  # a submission mounts each of them at a separate place
         assert row.run_flags == "--data={out} --site=SITE"
         return
     folder = row.run_flags.removeprefix("--data={out}/")

@@ -43,7 +43,7 @@ def test_what_is_no_json_of_the_form_is_one_kind_of_error(tmp_path: Path, kind: 
 
 
 def test_every_file_of_json_is_read_by_the_one_reader() -> None:
-    """Else a file that is nested without end, or has none, stops a command with a traceback."""
+    """Otherwise a deeply nested or endless file stops a command with a traceback."""
     found = re.compile(r"json\.(?:decode|loads)\([^\n]*\.read_(?:bytes|text)\(|json\.load\(\w*(?:stream|file)")
     root = Path(__file__).resolve().parents[2]
     sources = (

@@ -1,4 +1,4 @@
-"""What is a secret, what is none, and that neither a refusal nor hidden text repeats one."""
+"""Secrets are recognised, other texts are not, and neither a refusal nor hidden text repeats a secret."""
 
 import pytest
 

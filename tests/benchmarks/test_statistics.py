@@ -1,4 +1,4 @@
-"""Figures of step times: the median's interval at its edges, and the plain figures beside it.
+"""Figures of step times: the median's interval at its edges, and the plain statistics.
 
 How often the interval holds the truth is in test_coverage_simulation.py.
 """

@@ -1,4 +1,4 @@
-"""The text a person reads: figures with their units, and a plain word where a figure is unknown."""
+"""Texts for users: values with their units, and a plain word for an unknown value."""
 
 from collections.abc import Callable
 from pathlib import Path

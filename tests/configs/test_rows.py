@@ -1,4 +1,4 @@
-"""Every row of configs/: it loads, says where it is from, and holds together with its framework and with itself."""
+"""Every row of configs/ loads, names its source, and is consistent with its framework and with itself."""
 
 import math
 import re
@@ -40,7 +40,7 @@ SETTINGS_OF_ENGINE = {
     "bridge": bridge_planning.settings,
     **{name: lambda: {**mlperf_planning.settings(), **ADAPTERS} for name in mlperf_planning.engines()},
 }
-# Of a submission they are its program's own, and say which adapters there are.
+# For a submission they belong to its program, and define its adapters.
 ADAPTERS = {name: kind for name, kind in planning.settings().items() if name.startswith("peft.")}
 
 
@@ -90,7 +90,7 @@ def test_dimensions_divide(model: Model) -> None:
 
 
 def models_of(recipe: Recipe) -> list[str]:
-    """The models that a recipe trains, where it names benchmarks too."""
+    """Return the models that a recipe trains, also if it names benchmarks."""
     if recipe.task != "mlperf":
         return recipe.models
     trained = [read_definition(CONFIGS, name).model for name in recipe.models]

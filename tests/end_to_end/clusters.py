@@ -1,4 +1,4 @@
-"""A private Slurm cluster for tests, with a home of its own, and runs on it by the real scripts."""
+"""A private Slurm cluster for tests, with its own home, and runs on it by the real scripts."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, TOKEN, Run, finish
 from tests.launch.private_cluster_fixture import RunningCluster
 
 STAND_INS = REPOSITORY / "tests/stand_ins/pyxis"
-SMALL_DISK = "small_disk"  # a file system of its own in the cluster's folder, where there is root to mount it
+SMALL_DISK = "small_disk"  # a separate file system in the cluster's folder, which only root can mount
 TOY = ("--backend=toy", "--model=llama2_tiny", "--site=dev")
 
 
@@ -102,7 +102,7 @@ class ClusterOfTests:
                 place.symlink_to(made)
 
     def mend(self) -> None:
-        """Nothing is queued, and every node can take a job: what a test left is no concern of the next."""
+        """Nothing is queued, and every node can take a job: the next test is not affected by this one."""
         self.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
         self.wait_until_idle()
         until(lambda: set(self.slurm("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "all nodes are idle")
@@ -132,7 +132,7 @@ def cluster_of_tests(folder: Path, nodes: int) -> Iterator[ClusterOfTests]:
 
 
 def can_enter() -> bool:
-    """Whether this machine lets a task have a root of its own."""
+    """Return whether this machine lets a task have its own root."""
     if os.geteuid() != 0 or shutil.which("slurmctld") is None or shutil.which("unshare") is None:
         return False
     script = (

@@ -47,7 +47,7 @@ def nemo_python() -> Path:
 
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Starts a program in a home of its own, with a token in its environment; ends what a test leaves."""
+    """Start a program in its own home, with a token in its environment; end what a test leaves."""
     started: list[subprocess.Popen[str]] = []
 
     def start(command: list[str], **variables: str) -> "subprocess.Popen[str]":
@@ -83,18 +83,18 @@ def _start_of(starter: Starter) -> Start:
 
 
 @pytest.fixture(scope="session")
-def start(jax_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment is there
+def start(jax_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment exists
     return _start_of(starter)
 
 
 @pytest.fixture(scope="session")
-def start_nemo(nemo_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment is there
+def start_nemo(nemo_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment exists
     return _start_of(starter)
 
 
 @pytest.fixture(scope="session")
 def toy_variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """With these the scripts find another package's backend, whose worker naps: for what the launcher alone does."""
+    """With these the scripts find another package's backend, whose worker naps: for tests of the launcher."""
     package = tmp_path_factory.mktemp("toy")
     variables = toy_backend.install(package)
     toy_backend.make_environment_in(package)
@@ -128,7 +128,7 @@ def jax_peak(jax_python: Path, starter: Starter, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="session")
 def sharded(start: Start, jax_peak: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Its MFU is of the peak that was measured here."""
+    """Its MFU uses the peak that was measured here."""
     flags = (*SHARDED, "--steps=12", f"--measured_peak={jax_peak}")
     return _whole_run(start, tmp_path_factory.mktemp("sharded"), *flags)
 
@@ -161,7 +161,7 @@ def nemo_lora(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Ru
 def nemo_pipeline_parallel(start_nemo: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same two sequences a step as nemo_pretrain, one after the other through two stages.
 
-    The second of its processes runs under a program that stands in for nsys.
+    The second of its processes runs under a substitute for nsys.
     """
     pipeline = ("--gpus=2", f"{STRATEGY}.pipeline_model_parallel_size=2", "--steps=12")
     batch = ("--set=micro_batch_size=1", "--set=gradient_accumulation=2")

@@ -64,7 +64,7 @@ class Run:
 
     @property
     def losses(self) -> list[float]:
-        """Of rank 0, which has them."""
+        """Return the losses of rank 0, which has them."""
         return [step["loss"] for step in self.steps if step["rank"] == 0]
 
     def events(self, rank: int = 0) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def measure_peak(starter: Starter, folder: Path, backend: str) -> Path:
 
 
 def wait_for_steps(output_dir: Path, count: int) -> Path:
-    """The run folder once so many steps are in steps.jsonl."""
+    """Return the run folder once `count` steps are in steps.jsonl."""
     deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         for path in output_dir.glob("*/steps.jsonl"):

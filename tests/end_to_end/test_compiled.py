@@ -95,7 +95,7 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
 def gpu_recipes() -> Iterator[tuple[str, ...]]:
     """Every model, hardware, precision and scale of MaxText's GPU recipes.
 
-    Of a recipe for one machine its default hardware and scale: the others differ in nothing that is counted.
+    A recipe for one machine is compiled at its default hardware and scale: others differ in nothing that is counted.
     """
     configs = Configs()
     for recipe in configs.recipes():

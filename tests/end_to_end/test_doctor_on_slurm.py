@@ -39,7 +39,7 @@ def test_a_run_that_went_well_is_healthy(cluster: ClusterOfTests, tmp_path: Path
     assert (found["failed"], found["ended_well"], found["entries"], found["warnings"]) == (False, True, [], [])
 
 
-# --- jobs that are none of Stepmark's: what Slurm itself says -----------------------------------------
+# --- other jobs than Stepmark's: Slurm's own messages ------------------------------------------------
 
 
 def job_says(cluster: ClusterOfTests, folder: Path, *lines: str) -> Path:
@@ -75,7 +75,7 @@ def test_what_slurm_says(cluster: ClusterOfTests, tmp_path: Path, line: str, sym
 
 
 def test_an_image_that_is_missing_in_the_words_of_enroot(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    """No container runtime is here: the job prints what enroot and pyxis print, around a real failing step."""
+    """Without a container runtime, the job prints the messages of enroot and pyxis around a real failing step."""
     said = job_says(
         cluster,
         tmp_path,

@@ -25,7 +25,7 @@ EACH_UPDATE = {"loss after 1 update", "loss after 2 updates", "loss after 3 upda
 CHANGES = "change by tensor, 3 updates"
 FORWARD = {"loss", "largest logit", "gradient norm", "gradient by tensor", CHANGES}
 
-# What must be seen of each fault, whatever else is.
+# The required differences for each fault.
 SEEN = {
     "rope_theta": {"rope theta", *FORWARD},
     "rope_theta_slight": {"rope theta", *FORWARD},
@@ -52,7 +52,7 @@ OF_UPDATES = {"norms_decayed", "weight_decay", "warmup", "learning_rate", "adam_
 
 
 @pytest.fixture(scope="module")
-def prove(jax_python: Path, nemo_python: Path, starter: Starter) -> Any:  # noqa: ARG001 - both are there
+def prove(jax_python: Path, nemo_python: Path, starter: Starter) -> Any:  # noqa: ARG001 - both exist
     def run(*flags: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, str(REPOSITORY / "launch/verify.py"), "--equivalence", *flags]
         process = starter(command)
@@ -135,7 +135,7 @@ def test_it_has_the_formulas_parameters_and_flops_in_both_programs(compared: dic
     for name, figure in {"parameters": 426_624, "FLOPs": 686_555_136}.items():
         assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
     (as_it_is,) = compared["comparisons"]
-    again = 2 * 2 * 4 * 72 * 72 * 128  # L x 2 b s^2 a d, of the scores and of what they weigh
+    again = 2 * 2 * 4 * 72 * 72 * 128  # L x 2 b s^2 a d, of the scores and the weighted values
     maxtext, nemo = (as_it_is["counted"][side] for side in ("MaxText (JAX)", "NeMo (Megatron)"))
     assert maxtext["recomputed"] == {"attention scores": again, "attention over values": again}
     assert (maxtext["total"], nemo["total"]) == (686_555_136 + 2 * again, 686_555_136)
@@ -167,7 +167,7 @@ def test_the_files_of_both_are_kept(folder: Path) -> None:
     assert (folder / "llama3_tiny/jax/report.json").exists()
 
 
-# --- adapters alone -----------------------------------------------------------------------------
+# --- adapters -----------------------------------------------------------------------------------
 
 ADAPTED = FORWARD | EACH_UPDATE
 SEEN_OF_ADAPTERS = {

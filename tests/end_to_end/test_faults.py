@@ -113,7 +113,7 @@ def test_a_loss_that_is_no_number_is_invalid(start_nemo: Start, tmp_path: Path) 
     assert verify(str(run.folder)).returncode == 0
 
 
-# --- whatever trains ---------------------------------------------------------------------------
+# --- any framework -----------------------------------------------------------------------------
 
 
 def wait_until_gone(folder: Path) -> None:

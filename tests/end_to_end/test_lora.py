@@ -1,4 +1,4 @@
-"""Adapters in real MaxText and NeMo: they train and nothing else does; if not, the run is invalid and says why."""
+"""Adapters in real MaxText and NeMo: only they train; otherwise the run is invalid with the reason."""
 
 import json
 import sys

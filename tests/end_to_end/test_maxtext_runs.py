@@ -33,9 +33,9 @@ def test_two_processes_train_the_same_model(sharded: Run, two_processes: Run) ->
 
 
 def made_longer(run: Run, rank: int) -> float:
-    """The part of their own time by which the worker says that its steps after the first grew, or 0.
+    """Return the fraction by which, by the worker's note, its steps after the first were slowed, or 0.
 
-    What it says they lasted is what the events say they took.
+    The note must agree with the events.
     """
     notes = [note for event in run.events(rank) if event["event"] == "end" for note in event["notes"]]
     told = [found for found in map(SLOWED.fullmatch, notes) if found]
@@ -66,7 +66,7 @@ def programs_of(run: Run) -> list[str]:
 
 
 def test_equal_steps_have_equal_digests_and_others_have_others(tiny: Run, sharded: Run, two_processes: Run) -> None:
-    """In folders of their own, and one of them of two processes with half of the devices each."""
+    """The runs have separate folders, and one has two processes with half of the devices each."""
     (alone,), (over_four,) = programs_of(tiny), programs_of(sharded)
     assert re.fullmatch("[0-9a-f]{64}", alone)
     assert programs_of(two_processes) == [over_four] * 2
@@ -96,7 +96,7 @@ def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: 
 
 
 def test_the_worker_refuses_to_train_on_other_devices_than_asked(jax_python: Path, tmp_path: Path) -> None:
-    """MaxText would log success with every rank alone; the worker asserts processes, devices and their kind."""
+    """MaxText would log success if ranks trained separately; the worker asserts processes, devices and their kind."""
     worker = Path(__file__).resolve().parents[2] / "jax_backend/inside/worker.py"
     size = ["--processes=2", "--devices=8", "--tasks_per_node=1"]
     command = [str(jax_python), "-P", str(worker), f"--events_dir={tmp_path}", *size]

@@ -97,7 +97,7 @@ class Site:
             "STAND_IN_SRUN": str(shutil.which("srun")),
             "STAND_IN_LOG": str(self.cluster.folder / "stand-in.log"),
             "STAND_IN_STORE": str(self.cluster.folder / "containers"),
-            "STEPMARK_CONFIGS": str(DEFAULT_ROOT),  # the tests' own have the tiny recipes alone
+            "STEPMARK_CONFIGS": str(DEFAULT_ROOT),  # the tests' own only have the tiny recipes
         }
 
     def prepare(self, out: Path) -> "subprocess.CompletedProcess[str]":

@@ -99,8 +99,8 @@ def test_a_model_shared_out_has_the_same_parameters(request: pytest.FixtureReque
 
 
 def test_a_model_in_two_stages_trains_like_the_whole(nemo_pretrain: Run, nemo_pipeline_parallel: Run) -> None:
-    """Alike, not equal: each pipeline stage draws its weights from a seed of its own. Other weights of the same
-    distribution fall by the same loss at each step, to a few per mille."""
+    """Similar, not equal: each pipeline stage draws its weights from its own seed. Other weights of the same
+    distribution give the same fall of the loss at each step, to a few per mille."""
     run = nemo_pipeline_parallel
     assert run.losses == pytest.approx(nemo_pretrain.losses[:12], abs=0.03)
     assert nemo_pretrain.losses[0] - nemo_pretrain.losses[11] > 1, "a fall that the tolerance is small against"

@@ -2,9 +2,8 @@
 
 The nights before the first are copies of it, on earlier days, and differ more than a busy machine's nights do. So the
 gate calls a night slow from 3.3 times the baseline on, and the slowed one takes 11 times as long: both are judged
-right as long as the machine makes no night 3.3 times as slow as another. Where it does, that night is run once more.
-(Simulated: where all runs of a night share a noise of 20%, no test of a million fails; of 30%, one in 10,000; of 40%,
-one in 500.)
+right unless the machine makes a night 3.3 times as slow as another. Such a night is run again. (Simulated: if all
+runs of a night share a noise of 20%, no test of a million fails; with 30%, one in 10,000; with 40%, one in 500.)
 """
 
 import json
@@ -76,7 +75,7 @@ class Nights:
 
 @pytest.fixture(scope="module")
 def nights(
-    jax_python: Path,  # noqa: ARG001 - the environment is there
+    jax_python: Path,  # noqa: ARG001 - the environment exists
     starter: Starter,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Nights:

@@ -1,4 +1,4 @@
-"""launch/peak.py in both real frameworks on this machine's CPU, and runs whose MFU is of the peak it measured."""
+"""launch/peak.py in both real frameworks on this machine's CPU, and runs whose MFU uses the measured peak."""
 
 import json
 import os

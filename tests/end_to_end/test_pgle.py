@@ -1,7 +1,7 @@
 """Profile-guided latency estimation on the real MaxText: jax's own way, and the three phases on a real Slurm.
 
-No Nsight Systems is here, and no GPU whose compiler would read a profile: tests/stand_ins/nsys is run in its place,
-and no run of these can be a valid PGLE result. What is shown is that none of them is taken for one.
+Without Nsight Systems and a GPU whose compiler would read a profile, tests/stand_ins/nsys runs in its place, and
+these runs cannot be valid PGLE results. The tests show that none of them counts as one.
 """
 
 import json
@@ -107,7 +107,7 @@ def test_a_kept_profile_of_another_model_is_refused_before_the_first_step(
     (place / "profile.json").write_text(json.dumps(about))
     (place / "profile.pbtxt").write_bytes((made / "profile.pbtxt").read_bytes())
     run = on_cluster(cluster, tmp_path, *TWO_NODES, "--nocheck")
-    assert starts_phases(run) == ["perf"]  # it was taken: two phases are saved
+    assert starts_phases(run) == ["perf"]  # it was used: two phases are saved
     assert run.code == 1, run.out + run.err
     assert any("base_emb_dim" in reason for reason in run.result["reasons"]), run.result["reasons"]
     assert run.steps == []

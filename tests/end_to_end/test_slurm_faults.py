@@ -20,7 +20,7 @@ SHORT = ("--steps=12", "--nosingleton", "--nocheck")
 
 @pytest.fixture(scope="module", autouse=True)
 def over_time(cluster: ClusterOfTests, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A run that Slurm ends at its time limit, a minute at least: it goes on beside the other tests, on node1."""
+    """A run that Slurm ends at its time limit, a minute at least: it runs during the other tests, on node1."""
     output_dir = tmp_path_factory.mktemp("over_time")
     process = cluster.begin(output_dir, *TOY, *LONG, "--time=1", "--nodelist=node1", "--nowait")
     yield finish(process, output_dir)
@@ -238,7 +238,7 @@ def test_a_dead_node_ends_the_run(cluster: ClusterOfTests, tmp_path: Path) -> No
 
 
 def test_a_dead_node_and_a_second_attempt_on_the_others(cluster: ClusterOfTests, tmp_path: Path) -> None:
-    """The batch host stays alive; the job is requeued onto nodes that are. All ranks hang, as where one dies."""
+    """The batch host stays alive; the job is requeued onto nodes that are. All ranks hang, as when one dies."""
     flags = ("--nodes=2", "--gpus=2", "--requeue", "--exclude=node1", "--steps=60", "--set=nap_seconds=0.05")
     process = cluster.begin(tmp_path, *TOY, *flags, "--nosingleton", "--set=fault=hang@20", "--set=fault_rank=-1")
     folder = wait_for_steps(tmp_path, 20)

@@ -17,7 +17,7 @@ from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, script
 pytestmark = pytest.mark.slow
 
 FLAGS = ("--gpus=2", "--steps=70", "--profile=xplane", "--profile_start_step=20", "--profile_stop_step=60")
-# What jax itself reads in the file, which is another reader than ours: (name, begin ns) of every operation.
+# jax's own, independent reading of the file: (name, begin ns) of every operation.
 JAX_READS = """
 import json, sys
 from jax.profiler import ProfileData

@@ -32,20 +32,20 @@ class Done(NamedTuple):
     log: Path
 
     def expect(self, *codes: int) -> "Done":
-        """pytest's failure with the command's own words where it ended otherwise."""
+        """Fail with the command's output if it ended with another code."""
         if self.code not in codes:
             pytest.fail(f"exit code {self.code}: {self.complaint} ({self.log.name})", pytrace=False)
         return self
 
     def tried(self) -> "Done":
-        """pytest's skip where it was refused: its environment is not to be had here, whatever the runs take."""
+        """Skip if it was refused, because its environment is not available here."""
         if self.code == EXIT_REFUSED:
             pytest.skip(f"refused: {self.complaint}")
         return self
 
     @property
     def complaint(self) -> str:
-        """What Stepmark says went wrong, and the last line of why; else the last line."""
+        """Return Stepmark's error and the last line of its reason, or the last line of the output."""
         said = [line for line in (self.out + self.err).splitlines() if line.strip()]
         places = [place for place, line in enumerate(said) if line.startswith("stepmark: ")]
         if not places:
@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
     @property
     def losses(self) -> list[float | None]:
-        """Of rank 0, which has them."""
+        """Return the losses of rank 0, which has them."""
         steps = map(json.loads, (self.path / "steps.jsonl").read_text().splitlines())
         return [step["loss"] for step in steps if step["rank"] == 0]
 

@@ -1,4 +1,4 @@
-"""`make gpu`: skips what needs a GPU where there is none, says what each check needs, and ends with their account.
+"""`make gpu`: skip tests that need a GPU without one, show the needs of each check, and end with a summary.
 
 $STEPMARK_GPU_FLAGS go to every run, such as --runtime=container. $STEPMARK_GPU_ON=cpu rehearses the checks on this
 machine's CPU with a tiny model: what needs a GPU is then not tried.
@@ -50,7 +50,7 @@ def rehearsed() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """NVML is asked where there is something to skip."""
+    """Query NVML only if tests may be skipped."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not rehearsed() and not machine_gpus.found().gpus:
         reason = pytest.mark.skip(reason=f"this machine has no GPU: {machine_gpus.found().why_none}")
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Check:
-    """What a test says of what it measured."""
+    """The result of one check, as a test reports it."""
 
     def __init__(self, figures: list[str]) -> None:
         self._figures = figures
@@ -138,7 +138,7 @@ def is_over(report: pytest.TestReport) -> bool:
 
 def say(item: pytest.Item, text: str) -> None:
     reporter = item.config.pluginmanager.getplugin("terminalreporter")
-    if reporter:  # a worker of pytest-xdist has none
+    if reporter:  # missing in a worker of pytest-xdist
         reporter.ensure_newline()
         reporter.write_line(text)
 
@@ -182,7 +182,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def table(rows: Sequence[Row], title: str) -> str:
-    """What holds and what does not, for people: figures and reasons below each check."""
+    """Return the table of passed and failed checks, with values and reasons below each."""
     width = max((len(row.name) for row in rows), default=0)
     lines = [title, ""]
     for row in rows:

@@ -14,7 +14,7 @@ SANE_MFU = {"bf16": (10.0, 80.0), "fp8": (5.0, 80.0)}
 FALLS_BY = 0.01  # the last quarter's mean loss below the first's: one batch is repeated, and is soon known by heart
 TRACE_APART = 0.05  # the trace's sum and our clock's step
 CLOCK_COSTS = 1.01  # the lower end of the ratio's interval is at most this
-CLOCK_BLURRED = 0.1  # an interval that is wider says nothing
+CLOCK_BLURRED = 0.1  # a wider interval is inconclusive
 PEAK_SHARE = (0.4, 1.05)  # of the datasheet's, what the best matmul of an idle GPU reaches
 PEAK_SPREAD = 0.2
 MEMORY_APART = 0.1  # the compiled program's peak and the device's memory; CUDA's own context is some 0.5 GB
@@ -58,7 +58,7 @@ def invalid(result: Mapping[str, Any]) -> list[str]:
 
 
 def mfu(result: Mapping[str, Any], *, sane: bool = True) -> Judged:
-    """Of the run's own precision: of the datasheet's peak, else of the measured one."""
+    """Judge the MFU of the run's own precision, by the datasheet's peak or the measured one."""
     dtype = result["benchmark"]["dtype"]
     own = [one for one in result["mfu"] or [] if one["precision_peak"] == dtype]
     if not own:
@@ -142,7 +142,7 @@ def trace_adds_up(report: Mapping[str, Any]) -> Judged:
 
 
 def clock_costs_little(printed: str) -> Judged:
-    """What tests/measure_overhead.py prints of the clock alone."""
+    """Judge the clock's cost from the output of tests/measure_overhead.py."""
     found = RATIO.search(printed)
     if found is None:
         return Judged("no ratio", ["no ratio was printed"])

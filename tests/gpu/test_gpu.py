@@ -1,4 +1,4 @@
-"""What `make gpu` checks on this machine's GPUs: each is what a person types, and what must come of it."""
+"""The checks of `make gpu` on this machine's GPUs: commands as users type them, and their expected results."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`make gpu` without a GPU: what it judges, on stored and made-up results; what it says where it tries nothing."""
+"""`make gpu` without a GPU: its judgements of stored and invented results, and its output without checks."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Judge = Callable[[dict[str, Any]], Judged]
 
 
 def on_gpus() -> dict[str, Any]:
-    """A real result of a CPU, with what a GPU would add."""
+    """Return a real result of a CPU with the additional fields of a GPU."""
     result: dict[str, Any] = json.loads(REAL.read_text())
     result["mfu"] = [
         {"convention": "recipe", "precision_peak": "bf16", "peak_tflops": 989.0, "peak_source": "", "percent": 41.0},
@@ -100,7 +100,7 @@ def test_what_is_right_holds() -> None:
 
 
 def test_the_mfu_is_that_of_the_runs_own_precision() -> None:
-    """fp8 stands beside the bf16 peak too, of which it may be more than all."""
+    """fp8 is compared with the bf16 peak too, which it may exceed."""
     result = on_gpus()
     result["benchmark"]["dtype"] = "fp8"
     result["mfu"] = [{**one, "precision_peak": kind, "percent": p} for one, kind, p in zip(
@@ -173,7 +173,7 @@ def test_the_same_work_names_the_lines_that_differ() -> None:
 
 
 def make_gpu(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """What `make gpu` starts, in a folder of its own."""
+    """Run the program of `make gpu` in a separate folder."""
     tests = str(REPOSITORY / "tests/gpu")
     command = [sys.executable, "-m", "pytest", tests, "-m", "gpu", "-rN", "--tb=no", "--verbosity=-1", "-n0", *words]
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("STEPMARK_", "CUDA_"))}

@@ -1,4 +1,4 @@
-"""Benchmarks of the JAX backend, what their phases are told, and the tables of cases.yml."""
+"""Benchmarks of the JAX backend, the arguments of their phases, and the tables of cases.yml."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a step is compiled with on a machine without its hardware, and what the report says of that."""
+"""The compilation of a step on a machine without its hardware, and its report."""
 
 import re
 

@@ -1,6 +1,6 @@
 """The pinned MaxText accepts the configuration of every recipe: on each hardware, in each precision, at each scale.
 
-Of all combinations those are built that have, together, each choice of each recipe and each value of each argument.
+The built combinations cover each choice of each recipe and each value of each argument.
 The arguments and environment are those of the plan; MaxText is the real one, only the devices are virtual. It imports
 no Transformer Engine on the way to a configuration, so that is left to the check at the start of a job.
 """
@@ -141,7 +141,7 @@ def answered(plans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def answers() -> Answers:
-    """Of the plans that cover all choices, and of three that MaxText must refuse."""
+    """Return the answers for plans that cover all choices, and for three that MaxText must refuse."""
     chosen = covering(all_asked())
     flagship = next(one for one in chosen if one.benchmark.gpus == 64 and one.benchmark.dtype == "fp8")
     controls = [{**flagship.plan(**{name: value}), "name": f"{name}={value}"} for name, value in CONTROLS]

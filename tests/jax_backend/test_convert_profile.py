@@ -1,4 +1,4 @@
-"""Phase convert: a report of nsys becomes a profile that is of its program, or the phase fails and says why.
+"""Phase convert: a report of nsys becomes a profile of its program, or the phase fails with the reason.
 
 nsys is its stand-in, or a script that hands over a table.
 """
@@ -179,7 +179,7 @@ def test_a_report_becomes_a_profile_of_its_program(convert: Convert) -> None:
 
 
 def test_a_recorded_table_of_a_gpu_covers_the_program_of_a_gpu(profiled: Path, convert: Convert) -> None:
-    """By the names of starts, of what they wrap, and of fusions; without those in a branch or of one device."""
+    """Names of starts, wrapped instructions and fusions count; those in a branch or of one device do not."""
     (dump,) = hlo.dumps(profiled / "hlo")
     dump.unlink()
     shutil.copy(GPU, profiled / "hlo" / "module_0089.jit_train_step.sm_9.0_gpu_after_optimizations.txt")
@@ -191,7 +191,7 @@ def test_a_recorded_table_of_a_gpu_covers_the_program_of_a_gpu(profiled: Path, c
 
 
 def test_the_program_that_ran_is_the_one_that_counts(profiled: Path, convert: Convert) -> None:
-    """The one that has the names of the profile and no others, where several were dumped."""
+    """The dumped program with exactly the names of the profile counts."""
     names = [*convert().costs()]
     another = ANOTHER.replace("HloModule jit_train_step", "HloModule jit__lambda")
     (profiled / "hlo" / "module_0004.jit__lambda.cpu_after_optimizations.txt").write_text(another)

@@ -1,4 +1,4 @@
-"""What a dumped program holds and its schedule, on XLA's own text: real dumps, the forms of a GPU's, made anew."""
+"""Contents and schedule of dumped programs, on XLA's own text: real dumps, and rewritten forms of GPU dumps."""
 
 import re
 from pathlib import Path
@@ -42,10 +42,10 @@ def test_all_collectives_of_a_real_dump_are_found_and_those_in_branches_are_mark
 
 
 def test_the_forms_of_a_gpus_dump() -> None:
-    """A start counts, its done does not; what is wrapped is known by the name of what wraps it, too.
+    """A start counts, its done does not; a wrapped instruction is also known by its wrapper's name.
 
     The metadata of loop_multiply_fusion.1 speaks of body=%never_called, that of multiply.4 of an all-to-all: words in
-    quotes are no calls.
+    quotes are not calls.
     """
     found = {one.name: one for one in hlo.read_module(GPU).collectives()}
     assert {name: one.always for name, one in found.items()} == {

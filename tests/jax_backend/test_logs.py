@@ -1,4 +1,4 @@
-"""The format of MaxText: every shape of step line, restarts and duplicates. What holds for every format is in
+"""The format of MaxText: every shape of step line, restarts and duplicates. Common tests of all formats are in
 tests/benchmarks/logs/test_log_formats.py."""
 
 import io

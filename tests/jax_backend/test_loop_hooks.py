@@ -16,7 +16,7 @@ from jax_backend.inside.loop_hooks import COMPILED, EMPTY_TRACE, PgleWatch
 
 
 def test_each_step_is_begun_when_the_one_before_is_done_and_slept_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a loop that asks for a step's end when the next one is begun, as MaxText's."""
+    """For a loop that reads a step's end when the next one has begun, like MaxText's."""
     clock = SimpleNamespace(now=100.0, perf_counter=lambda: clock.now)
     clock.sleep = lambda seconds: vars(clock).update(now=clock.now + seconds)
     monkeypatch.setattr(kit, "time", clock)
@@ -80,7 +80,7 @@ def test_the_recompile_is_found_and_its_settling_left_out(said: list[Callable[..
 @pytest.mark.parametrize(
     ("compiles", "empty", "steps", "recompiled", "applied", "words"),
     [
-        ({0, 1, 4}, set(), 10, 4, True, "in step 4"),  # one before the profile is whole is none of its own
+        ({0, 1, 4}, set(), 10, 4, True, "in step 4"),  # one before the profile is complete does not use it
         ({0}, set(), 10, None, False, "did not compile again in any of 10 steps"),
         ({0}, set(), 2, None, False, "any of 2 steps"),  # it was cut off
         ({3}, {1}, 10, 3, True, "1 of the traces were empty"),

@@ -1,4 +1,4 @@
-"""LoRA in MaxText's words: patterns of module paths, what is told, and what MaxText cannot adapt."""
+"""LoRA in MaxText's words: patterns of module paths, settings, and what MaxText cannot adapt."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The memory of MaxText's programs, held to what XLA compiled for their GPUs.
 
 compiled_memory.yml was made of XLA's own dumps; tests/end_to_end/test_compiled.py compiles the
-recipes' programs anew.
+recipes' programs again.
 """
 
 from functools import cache

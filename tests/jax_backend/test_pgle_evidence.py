@@ -1,4 +1,4 @@
-"""What proves that a profile was applied. The lines are XLA's and jax's own (gpu_hlo_schedule.cc, compiler.py)."""
+"""The evidence that a profile was applied. The lines are XLA's and jax's own (gpu_hlo_schedule.cc, compiler.py)."""
 
 import hashlib
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The phases that --pgle and --profile make of a MaxText run, and the keys by which profiles are told apart.
+"""The phases that --pgle and --profile make of a MaxText run, and the keys that identify profiles.
 
-Whole jobs are in tests/launch/slurm/golden_jobs (pgle_*); here stands what the recipe says, number by number.
+Whole jobs are in tests/launch/slurm/golden_jobs (pgle_*); here are the numbers of the recipe.
 """
 
 import re
@@ -25,7 +25,7 @@ def big(**wanted: Any) -> dict[str, Phase]:
 def test_the_check_knows_the_flags_of_all_phases_and_no_profile() -> None:
     found = BACKEND.check_phase(resolved("llama2_70b", gpus=64, pgle="nsys"))
     assert (found.name, found.nodes, found.tasks, found.devices_per_task) == ("check", 1, 1, 8)
-    assert "xla_gpu_disable_async_collectives" in flags_of(found)  # the profile phase's alone
+    assert "xla_gpu_disable_async_collectives" in flags_of(found)  # only in the profile phase
     assert PGLE_PROFILE not in flags_of(found)  # there is no such file yet
 
 

@@ -1,6 +1,6 @@
 """Plans of MaxText runs: arguments, environment, tasks; and whole plans as recorded in golden/.
 
-The golden plans are what a dry run shows. After a change that is meant, record them anew and read the diff:
+The golden plans are what a dry run shows. After an intended change, record them again and read the diff:
 
     STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/jax_backend/test_planning.py
 """
@@ -144,7 +144,7 @@ def test_only_a_kernel_that_names_its_result_can_keep_it() -> None:
     assert made_again(chosen, **gpu) == set()  # Transformer Engine's
     assert made_again(chosen | {"attention": "cudnn_flash_jax"}, **gpu) == {"context"}
     assert made_again({"remat_policy": "minimal"}, **gpu) == {"context"}
-    # The recipes' own: the output of a layer is kept by the bf16 one alone, but nobody reads it again.
+    # The recipes' own: only the bf16 one keeps the output of a layer, which is not read again.
     assert (
         made_again({}, dtype="bf16", **gpu) == made_again({}, dtype="fp8", **gpu) == {"mlpwi_0", "mlpwi_1", "context"}
     )
@@ -196,7 +196,7 @@ def test_maxtext_gives_the_norm_that_the_worker_reads_with_an_offloaded_optimize
 
 
 def test_micro_steps_that_xla_unrolls_are_named() -> None:
-    """Of Llama 2 70B on 64 H100s with two of them, the plan counts 68 GB and the compiled program holds 97."""
+    """For Llama 2 70B on 64 H100s with two of them, the plan counts 68 GB and the compiled program holds 97."""
     for model, named in (("llama2_70b", True), ("llama31_8b", False)):
         found = BACKEND.storage(resolved(model, {"gradient_accumulation": "2"}, dtype="bf16"))
         assert bool(found.uncounted) is named

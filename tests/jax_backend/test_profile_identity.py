@@ -51,7 +51,7 @@ def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any]
     assert words in said
 
 
-# --- the profile that is to be used ---------------------------------------------------------------
+# --- the profile to use ---------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The digest of what jax compiles, on a stand-in for the place where it does; the real one is end to end."""
+"""The digest of what jax compiles, with a substitute for its compiler; the real one is tested end to end."""
 
 import sys
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from jax_backend.inside.program_digest import ProgramDigest
 
 
 class Module:
-    """An MLIR module: its text has locations only where they are asked for."""
+    """An MLIR module: its text has locations only on request."""
 
     def __init__(self, name: str, text: str = "stablehlo.add", broken: bool = False) -> None:
         self.text, self.broken = text, broken
@@ -26,7 +26,7 @@ class Module:
 
 
 def looked(*modules: Any) -> tuple[Any, list[str], list[Any]]:
-    """The digest of what was compiled in this order, what it told of itself, and what reached the compiler."""
+    """Return the digest of modules compiled in this order, its events, and what reached the compiler."""
     compiled: list[Any] = []
 
     def compile_or_get_cached(backend: str, computation: Any) -> str:

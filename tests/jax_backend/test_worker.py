@@ -199,7 +199,7 @@ NEEDED = ["--events_dir=here", "--processes=1", "--devices=1", "--tasks_per_node
     ("options", "marked", "dumps"),
     [
         (["--disturbed_steps=2-4"], [None, None, "profiler", "profiler", "profiler", None], True),
-        # Before jax has compiled again no step counts; of two reasons the first is told.
+        # Before jax has compiled again no step counts; the first of two reasons is recorded.
         (["--pgle_runs=3", "--disturbed_steps=0-1", "--rank=3"], ["profiler", *["pgle"] * 5], False),
     ],
 )
@@ -232,7 +232,7 @@ def test_steps_that_cannot_count_are_marked_and_the_first_rank_writes_its_progra
 def test_each_recorded_rank_has_a_folder_of_its_own_and_the_others_record_nothing(
     rank: str, profiler: str, folder: str
 ) -> None:
-    """jax names a trace by its host alone: two processes of a node would write over one another's."""
+    """jax names a trace only by its host: two processes of a node would overwrite each other's."""
     told = [*NEEDED, f"--rank={rank}", "--recorded_ranks=0,2-3"]
     options = worker.parse([*told, "--", "profiler=xplane", "base_output_directory=/run/maxtext", "steps=4"])
     worker.record_of_this_rank(options)
@@ -242,7 +242,7 @@ def test_each_recorded_rank_has_a_folder_of_its_own_and_the_others_record_nothin
 def test_a_cuda_runtime_that_pip_installed_is_found_for_the_profiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MaxText asks for libcudart.so and goes on without; pip's has its version in its name."""
+    """MaxText looks for libcudart.so and continues without it; pip's has its version in its name."""
     place = tmp_path / "nvidia/cuda_runtime/lib/libcudart.so.12"
     place.parent.mkdir(parents=True)
     place.touch()
@@ -349,7 +349,7 @@ def test_a_process_that_is_alone_would_take_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def proven(monkeypatch: pytest.MonkeyPatch, states: list[Any]) -> Any:
-    """Of a run whose state is replaced by each step; the looks that it takes are those given."""
+    """Return the proof of a run whose state is replaced by each step, with the given states."""
     found = adapters.Adapters(kit, 0)
     monkeypatch.setattr(adapters, "looks_of", lambda state: states[state])
     device_state = {"state": {"model": 0}}

@@ -19,7 +19,7 @@ from benchmarks.backend import EnvironmentSpec, LockFile
 from launch.environments import venvs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# What the tiny package does when it is imported: it leaves a trace, and lingers if it is told to.
+# On import, the tiny package leaves a trace, and lingers on request.
 TINY_CODE = """
 import os, time
 with open(os.environ["TINY_TRACE"], "a") as trace:
@@ -98,7 +98,7 @@ class Tiny:
         return [int(line) for line in trace.read_text().splitlines()] if trace.exists() else []
 
     def start_ensure(self, **environment: str) -> subprocess.Popen[str]:
-        """`ensure` of the tiny lock file in a process of its own."""
+        """Start `ensure` of the tiny lock file in a separate process."""
         code = (
             "from pathlib import Path\n"
             "from benchmarks.backend import EnvironmentSpec, LockFile\n"

@@ -18,7 +18,7 @@ SECONDS = 120
 
 @dataclass(frozen=True)
 class RunningCluster:
-    """A cluster that is up, with what a test wants of it."""
+    """A running cluster, with helpers for tests."""
 
     cluster: Cluster
     home: Path  # STEPMARK_HOME
@@ -33,11 +33,11 @@ class RunningCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to find this cluster, by Stepmark or by Slurm's own commands."""
+        """Return the variables with which Stepmark and Slurm's commands find this cluster."""
         return {"STEPMARK_HOME": str(self.home), "SLURM_CONF": str(self.cluster.files.slurm_conf)}
 
     def slurm(self, *command: str, seconds: float = SECONDS) -> "subprocess.CompletedProcess[str]":
-        """A Slurm command, told nothing but where the slurm.conf is."""
+        """Run a Slurm command with only the path of the slurm.conf."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
         return subprocess.run(
             command,

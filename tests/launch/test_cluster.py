@@ -147,7 +147,7 @@ def test_folders_are_this_users_alone_whatever_the_umask(tmp_path: Path, mask: i
     before = os.umask(mask)
     try:
         lifecycle.make_own(folder)
-        lifecycle.make_own(folder)  # an existing folder is no fault
+        lifecycle.make_own(folder)  # an existing folder is accepted
     finally:
         os.umask(before)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o700, 0o755 & ~mask]
@@ -358,7 +358,7 @@ def test_it_needs_no_root() -> None:
         pytest.skip("all the other tests here run without root")
     if machine.missing(accounting=True):
         pytest.skip("Slurm is not installed")
-    # Not tmp_path, which nobody else may enter.
+    # Not tmp_path, which other users cannot enter.
     folder = Path(tempfile.mkdtemp(prefix="nobody-"))
     os.chown(folder, NOBODY, NOBODY)
     code = AS_NOBODY.format(repository=str(REPOSITORY), nobody=NOBODY)

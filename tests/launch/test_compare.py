@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def run_of(place: Path, number: int, seconds: float, tag: str) -> RunFolder:
-    """A run of its own name; the tag is in its labels."""
+    """Return a run with its own name, and the tag in its labels."""
     run_id = f"20261122T06{number:02}00Z-jax-llama2_tiny-pretrain-bf16-1xcpu-00{number:02}"
 
     def result(document: Document) -> None:

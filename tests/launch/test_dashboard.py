@@ -1,4 +1,4 @@
-"""The dashboard over real run folders: what a real TensorBoard serves of it, and what a person sees."""
+"""The dashboard over real run folders: what a real TensorBoard serves and shows of it."""
 
 import contextlib
 import json
@@ -71,7 +71,7 @@ def results(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The index of the runs is no part of the user's own."""
+    """Keep the index of the runs outside of the user's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STEPMARK_HOME", str(tmp_path_factory.mktemp("home")))
         yield

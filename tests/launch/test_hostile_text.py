@@ -38,7 +38,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\u206
 
 
 def texts_in(value: Any) -> Iterator[Callable[[Any], Any]]:
-    """For each text, what replaces it and returns the text that was there."""
+    """Yield for each text a function that replaces it and returns the earlier text."""
     for key, inner in list(value.items()) if isinstance(value, dict) else list(enumerate(value)):
         if isinstance(inner, str):
 
@@ -73,7 +73,7 @@ def assert_page_is_inert(html: str) -> None:
 
 
 def make_hostile(fields: dict[str, Any], accepted: Callable[[dict[str, Any]], object], name: str) -> int:
-    """Put the text into each field that takes it; where a field refuses it, the refusal must be inert too."""
+    """Put the text into each field that accepts it. If a field refuses it, the refusal must be inert too."""
 
     def put(replacing: Sequence[Callable[[str], str]]) -> int:
         before = [replace(f"{HOSTILE} {name}") for replace in replacing]

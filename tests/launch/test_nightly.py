@@ -85,7 +85,7 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
     for name in ("night.markdown", "summary"):
         assert (naps.folder / name).read_text().startswith("## `suite naps, night ")
     assert "regression" in (naps.folder / "night.html").read_text()
-    # And what was slowed on purpose is no night of the history.
+    # A slowed night is not part of the history.
     again = naps.night("--max_reruns=0")
     left_out = [point for point in cell(naps.last(), SHORT)["left_out"] if "slowed on purpose" in point["why"]]
     assert [point["night"] for point in left_out] == [report["night"]]
@@ -110,7 +110,7 @@ def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     assert "no other level to accept" in twice.stderr
     (line,) = (naps.nights / "decisions.jsonl").read_text().splitlines()
     assert json.loads(line)["because"] == "the new container stays"
-    assert naps.night().returncode == 3  # the other cell is as slow, and nobody has accepted that
+    assert naps.night().returncode == 3  # the other cell is as slow, which was not accepted
     assert judged(naps.last(), LONG)["verdict"] == "worse"
     assert judged(naps.last(), LONG)["confirmations"] == []  # confirmed the night before, it stands
     assert naps.last()["budget"]["used"] == 0

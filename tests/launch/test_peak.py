@@ -1,4 +1,4 @@
-"""launch/peak.py and --measured_peak, on a backend whose device multiplies as fast as it is told to."""
+"""launch/peak.py and --measured_peak, on a backend whose device multiplies at a given rate."""
 
 import json
 import os
@@ -21,7 +21,7 @@ LIMIT_SECONDS = 240
 
 
 class Machine:
-    """The toy backend in a home of its own."""
+    """The toy backend in its own home."""
 
     def __init__(self, folder: Path, play: Callable[[str], None]) -> None:
         self.play = play
@@ -54,7 +54,7 @@ class Machine:
         return self.call([str(REPOSITORY / "launch/peak.py"), "--backend=toy", *flags], **variables)
 
     def on_a_gpu(self, device: str, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Of that name; without one, on a driver that shows none."""
+        """Run on a GPU of that name; without a name, on a driver without GPUs."""
         gpu = f"[gpu]\nname = {device}\nuuid = GPU-7\nmemory_mib = 81559\n" if device else ""
         self.play(f"driver = 580.65\n{gpu}")
         return self.peak(*flags, **{"TOY_DEVICE": device, **variables})

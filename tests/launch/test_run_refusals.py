@@ -1,4 +1,4 @@
-"""What launch/run.py refuses that takes a machine, a folder or a config of its own; the rest is in refusals.yml."""
+"""Refusals of launch/run.py that need their own machine, folder or config; the others are in refusals.yml."""
 
 import subprocess
 from pathlib import Path

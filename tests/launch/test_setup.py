@@ -26,7 +26,7 @@ Setup = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    """Runs launch/setup.py in a home of its own, without a token unless one is given."""
+    """Run launch/setup.py in its own home, without a token unless one is given."""
 
     def run(*flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         environment = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "HF_ENDPOINT")}
@@ -141,12 +141,12 @@ def test_a_second_download_asks_for_no_whole_file_again_and_mends_a_damaged_one(
         assert damaged.read_bytes() == LARGE
         aside = damaged.with_name("tokenizer.json.before-download")
         assert aside.exists() == bool(asked)
-    # They may have been somebody's own work.
+    # They may have been the user's own work.
     assert [aside.read_bytes(), aside.with_name(f"{aside.name}1").read_bytes()] == [LARGE[:100], LARGE[:50]]
 
 
 def test_what_was_not_asked_for_is_left_as_it_is(setup: Setup, hub: FileServer, tmp_path: Path) -> None:
-    """Somebody's own file with the name of one of the hub's, and a link to somewhere else."""
+    """The user's own file with the name of a hub file, and a link to another place."""
     own, folder = tmp_path / "own.txt", tmp_path / TOKENIZER_FOLDER
     own.write_text("mine")
     folder.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Stored results follow from their raw files: MaxText here and on Slurm, and LoRA on NeMo.
 
 The folders are real runs on a CPU. Paths, the host's name and all but the last lines of the logs were
-taken out, and the digests of the files that this touched are the new ones.
+removed, and the digests of the changed files were updated.
 """
 
 import fcntl

@@ -2,9 +2,9 @@
 
     objects_in_nemo.py [FOLDER OF AN OTHER NEMO]
 
-Run by path in NeMo's environment. Reads a JSON list of plans from stdin, {name, arguments, gpus_here, capability};
-prints a line of versions, then one for each plan: {name, problem, built}. All classes are NeMo's and Megatron's. What
-stands in:
+Run by path in NeMo's environment. It reads a JSON list of plans from stdin, {name, arguments, gpus_here, capability},
+and prints a line of versions, then one for each plan: {name, problem, built}. All classes are NeMo's and Megatron's,
+except:
 
 - a GPU: how many there are and of which compute capability; requests for CUDA while importing (cpu_redirect.py)
 - Transformer Engine: that it is there (HAVE_TE of the overlap, the fused rotary embedding); nothing of it is called

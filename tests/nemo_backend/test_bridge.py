@@ -1,6 +1,6 @@
 """Megatron-Bridge without a GPU: its recipes, the command that is made of them, what is refused, and the check.
 
-The commands in golden/bridge_*.txt are what would run. After a change that is meant, record them anew:
+The commands in golden/bridge_*.txt are what would run. After an intended change, record them again:
 
     STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/nemo_backend/test_bridge.py
 """

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.values import Benchmark, RunRecord
 from nemo_backend import BACKEND, bridge_reading
 
-# The lines that Megatron-Bridge 0.6.2 and Megatron-core 0.19.2 print, in their order; those between are left out.
+# The lines that Megatron-Bridge 0.6.2 and Megatron-core 0.19.2 print, in their order; those between are omitted.
 SETUP = """\
 > initializing torch distributed ...
 > initialized tensor model parallel with size {tensor}

@@ -1,8 +1,8 @@
 """NeMo takes the plan of every recipe, on each hardware, in each precision, at each scale: the old NeMo of the
 container image, and the one of the lock file.
 
-Its real classes are made from the plan's own arguments, and brought as far as they come without other processes
-(objects_in_nemo.py says what stands in for a GPU).
+Its real classes are made from the plan's arguments, and used as far as possible without other processes
+(objects_in_nemo.py lists the substitutes for a GPU).
 """
 
 import functools
@@ -83,7 +83,7 @@ def plan(name: str, benchmark: Benchmark, changed: Mapping[str, str] | None = No
     words = [word.replace("{phase_dir}", "/results/run/attempt-1/perf") for word in worker_command(benchmark)]
     at = words.index("--") + 1
     settings = dict(word.split("=", 1) for word in words[at:]) | dict(changed or {})
-    # The folder of a text is not there; what of the data a plan says is checked where it trains (end_to_end/).
+    # The folder of a text does not exist here; end_to_end/ checks the data of a plan.
     options = ["--data=mock" if word.startswith("--data=") else word for word in words[3:at]]
     on_cpu, hopper = benchmark.hardware.kind == "cpu", benchmark.hardware.name in HOPPER
     return {

@@ -38,7 +38,7 @@ def test_settings_make_the_layout_that_was_meant(engine: str, share: Parallelism
 
 
 def test_a_layout_that_an_engine_has_not_is_none() -> None:
-    sharded = BACKEND.layout_settings_for("bridge", Parallelism(tensor=2, fsdp=32), 64, H100)  # the recipe says so
+    sharded = BACKEND.layout_settings_for("bridge", Parallelism(tensor=2, fsdp=32), 64, H100)  # as in the recipe
     assert sharded is not None
     assert BACKEND.parallelism({**sharded, "ddp.use_megatron_fsdp": True}, 64) == Parallelism(tensor=2, fsdp=32)
     for engine, share in (

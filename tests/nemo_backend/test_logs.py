@@ -1,4 +1,4 @@
-"""The formats of NeMo and Megatron: every shape of line. What holds for every format is in
+"""The formats of NeMo and Megatron: every shape of line. Common tests of all formats are in
 tests/benchmarks/logs/test_log_formats.py."""
 
 from pathlib import Path

@@ -25,7 +25,7 @@ PUBLISHED = [
     for dtype in recipe.dtypes[hardware]
     for layout in recipe.layouts
 ]
-# Of the four stages of a Llama 3 70B: layers, head and norm.
+# The fullest of four stages of a Llama 3 70B: layers, head and norm.
 FULLEST_STAGE = 20 * 855_654_400 + 128256 * 8192 + 8192
 Resolve = Callable[..., Benchmark]
 Stored = Callable[..., Storage]
@@ -48,7 +48,7 @@ def stored(resolved: Resolve) -> Stored:
 
 @pytest.fixture
 def share(resolved: Resolve) -> Callable[..., float]:
-    """Of the usable memory of its device."""
+    """Return the used share of a device's usable memory."""
 
     def of(*request: Any, **wanted: Any) -> float:
         benchmark = resolved(*request, **wanted)
@@ -173,7 +173,11 @@ def test_uniform_keeps_one_input_for_layers_that_it_computes_again_together(reso
     [
         (None, WIDTH, {"context"}),
         ("core_attn", WIDTH, {"context"}),
-        ("layernorm", WIDTH, set()),  # its norms are fused with the matmuls behind them: Megatron leaves them alone
+        (
+            "layernorm",
+            WIDTH,
+            set(),
+        ),  # its norms are fused with the matmuls after them, so Megatron does not recompute them
         ("[mlp]", WIDTH - 8192 - 3 * 28672, {"mlpwi_0", "mlpwi_1", "mlpwo"}),
         ("core_attn, mlp", WIDTH - 8192 - 3 * 28672, {"context", "mlpwi_0", "mlpwi_1", "mlpwo"}),
         ("moe", WIDTH, None),

@@ -1,6 +1,6 @@
 """Plans of NeMo runs: settings, environment, processes, refusals; and whole plans as recorded in golden/.
 
-The golden plans are what a dry run shows. After a change that is meant, record them anew and read the diff:
+The golden plans are what a dry run shows. After an intended change, record them again and read the diff:
 
     STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/nemo_backend/test_planning.py
 """

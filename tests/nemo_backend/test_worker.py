@@ -1,6 +1,6 @@
-"""The worker's own parts, without NeMo: joining, counting, the clock, the recording of nsys. Fake modules stand in.
+"""The worker's own parts, without NeMo: joining, counting, the clock, the recording of nsys. Fake modules replace it.
 
-What only a real NeMo shows (that adapters train and nothing else does, that parameters are counted over real shards)
+What only a real NeMo shows (that only adapters train, that parameters are counted over real shards)
 is in end_to_end/.
 """
 
@@ -137,7 +137,7 @@ def test_a_step_ends_when_the_device_has_done_it(put_modules: PutModules, on_gpu
         trainer.global_step += 1
         clock.on_train_batch_end(trainer, None, None, None, step)
     clock.on_train_end(trainer, None)
-    # A recording begins once the model is there, and ends once the step's time is taken.
+    # A recording begins once the model exists, and ends once the step's time is recorded.
     assert [(name, arguments[0]) for name, arguments, _ in work.mock_calls] == [
         ("begin", "model"),
         *((name, step) for step in (0, 1) for name in ("profile.before", "end_of_step", "profile.after")),

@@ -22,8 +22,10 @@ class PublicRun(NamedTuple):
     """The times of one run, in the order they were logged."""
 
     path: str  # of its log, in mlcommons/training_results_v5.1
-    steps_per_value: int  # 1: each step's own time as logged; else the mean of so many steps, by the log's clock
-    resolution_seconds: float  # what the last digit of a value is worth
+    steps_per_value: (
+        int  # 1: each step's own time as logged; otherwise the mean of this many steps, by the log's clock
+    )
+    resolution_seconds: float  # value of the last digit
     seconds: list[float]  # of a step
     ends: list[float]  # seconds from the log's run_start to the end of each value; evaluations lie between some
 

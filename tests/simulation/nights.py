@@ -41,7 +41,7 @@ class World(NamedTuple):
     bad_by: float = 0.02
     drift_a_month: float = 0.0
     outliers: float = 0.0  # share of runs, and of controls, that are slow by 2 to 10%
-    control_sees: float = 1.0  # of what the night and its nodes do
+    control_sees: float = 1.0  # share of the effects of the night and its nodes
 
 
 def student(random: Random, shape: tuple[int, ...]) -> Array:
@@ -84,7 +84,7 @@ def draw(world: World, random: Random, histories: int, nights: int, noise: float
 
 
 def _own(world: World, random: Random, shape: tuple[int, ...], noise: float) -> Array:
-    """Of one run, shared with nothing."""
+    """Return the noise of one run, which no other shares."""
     slow = np.log1p(random.uniform(0.02, 0.10, shape)) * (random.random(shape) < world.outliers)
     return noise * (1 - world.of_night - world.of_nodes) ** 0.5 * world.draw(random, shape) + slow
 

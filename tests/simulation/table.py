@@ -52,7 +52,7 @@ class Share(NamedTuple):
 
 
 def share(histories: Sequence[Sequence[bool]] | Array) -> Share:
-    """Of histories x events; one event a history is the plain binomial case."""
+    """Return the share of events in histories x events; one event per history is the plain binomial case."""
     events = np.asarray(histories, dtype=float)
     events = events[:, None] if events.ndim == 1 else events
     found, of = float(events.mean()), events.size

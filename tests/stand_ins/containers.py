@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Stands in for docker, podman and apptainer, by the name it is called with.
 
-A container is a process of this machine. It leads a group of its own and outlives the client that started it, as
-docker's does; apptainer's is the client itself. Options that Stepmark has no business to use are errors.
+A container is a process of this machine. It leads a separate process group and outlives the client that started it,
+as docker's does; apptainer's is the client itself. Options that Stepmark must not use are errors.
 
 STAND_IN_CONTAINERS names a folder:
     machine.json  what it plays: permission, daemon, nvidia, rootless, pull (false: refused),
-                  images (names that are there), python (what `python3` in an image is)
+                  images (the existing names), python (`python3` in an image)
     calls.jsonl   every call: its words, and which variables reached the container
     running/NAME  the process group of each container
 """
@@ -124,7 +124,7 @@ def refuse_unmounted(command, mounts):
 
 
 def follow(process, name):
-    """The client: it hands on what it is sent, and ends as the container does."""
+    """The client: it forwards its signals, and ends as the container does."""
     running = FOLDER / "running" / name
     running.parent.mkdir(exist_ok=True)
     running.write_text(str(process.pid))

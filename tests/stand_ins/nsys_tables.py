@@ -1,4 +1,4 @@
-"""What the stand-in for nsys says to have recorded, in nsys's own formats: its CSV table and its SQLite export."""
+"""The recording of the substitute for nsys, in nsys's own formats: its CSV table and its SQLite export."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ MOVES = re.compile(r"all-gather|all-reduce|reduce-scatter|all-to-all|collective-
 
 
 def seen(report, mode):
-    """(program, its number, [(instruction, kernel, nanoseconds)]) of the training step dumped beside a report."""
+    """(program, its number, [(instruction, kernel, nanoseconds)]) of the training step dumped next to a report."""
     dumps = sorted((report.parent / "hlo").glob("*after_optimizations.txt"))
     chosen = [path for path in dumps if "train_step" in path.name] or dumps
     if not chosen:
@@ -42,12 +42,12 @@ def seen(report, mode):
 
 
 def nanoseconds(name):
-    """Always the same for a name, and nobody's for another."""
+    """Return a fixed number per name, different for each."""
     return 2000 + zlib.crc32(name.encode()) % 900_000
 
 
 def launching(text):
-    """(name, opcode) of what launches a kernel of its own: nothing within fusions and reductions."""
+    """Yield (name, opcode) of instructions with their own kernel: none within fusions and reductions."""
     inner = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text)) | set(re.findall(r"to_apply=%?([\w.\-]+)", text))
     inner -= set(re.findall(r" call\(.*?to_apply=%?([\w.\-]+)", text))
     within = None
@@ -82,7 +82,7 @@ def module_range(module, number):
     return f"XlaModule:#prefix=jit(train_step),hlo_module={module},program_id={number}#"
 
 
-# The columns that are read, among those that stand beside them in exports of 2023 to 2025.
+# The columns that are read, among others of exports from 2023 to 2025.
 SCHEMA = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""A third backend, installed for a test as another package would be: it naps, and fails as it is told to."""
+"""A third backend, installed for a test as another package would be: it naps, and fails on request."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A backend of another package: its worker naps instead of training, and fails as it is told to."""
+"""A backend of another package: its worker naps instead of training, and fails on request."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ SETTINGS = {
     "nap_seconds": "float",
     "naps": "int",
     "phases": "int",  # naps before the measured phase
-    "fault": "str",  # FAULT@STEP of toy_worker.py, in the first attempt alone
+    "fault": "str",  # FAULT@STEP of toy_worker.py, only in the first attempt
     "fault_rank": "int",
 }
 

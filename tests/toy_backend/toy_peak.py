@@ -1,6 +1,6 @@
-"""A device of many names that multiplies as fast as it is told to: it computes how long that would have taken.
+"""A device of any name that multiplies at a given rate: it computes how long that would take.
 
-TOY_DEVICE its name; TOY_TFLOPS its rate; TOY_ENDS: hang, raise, memory, doze, or empty. Standard library alone.
+TOY_DEVICE: its name; TOY_TFLOPS: its rate; TOY_ENDS: hang, raise, memory, doze, or empty. Only standard library.
 """
 
 import importlib.util

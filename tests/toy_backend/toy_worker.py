@@ -1,4 +1,4 @@
-"""Naps instead of training; fails at a step as it is told to. Standard library and the worker kit alone."""
+"""Nap instead of training, and fail at a given step. Only the standard library and the worker kit."""
 
 import argparse
 import ctypes
@@ -73,7 +73,7 @@ FAULTS = {
 
 
 def wait_for_the_others(step):
-    """Ranks of a framework meet in every step; a toy that fails was no further than the others."""
+    """Ranks of a framework meet in every step, so a failing toy must not be ahead of the others."""
     others = [f"events-rank{rank}.jsonl" for rank in range(options.processes) if rank != options.rank]
     for path in (Path(options.events_dir, name) for name in others):
         while not path.exists() or path.read_bytes().count(b'"event": "step"') < step:

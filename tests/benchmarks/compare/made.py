@@ -1,4 +1,4 @@
-"""Runs to compare: copies of one real run's folder (real_run/), changed where a test wants it."""
+"""Runs to compare: copies of one real run's folder (real_run/), changed by the tests."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Two sides compared: every figure and its verdict, what is refused and why, what is said beside."""
+"""Two sides compared: every metric and its verdict, the refusals and the notes."""
 
 from typing import Any
 
@@ -283,7 +283,7 @@ def at(minute: int) -> str:
 
 
 def warned(order: str) -> list[str]:
-    """Of runs in this order, such as ABBA: the kind of each warning."""
+    """Return the kind of each warning for runs in this order, such as ABBA."""
     runs = [(letter, run(at(minute), 1.0 + 0.001 * minute)) for minute, letter in enumerate(order)]
     found = compare(*(side(name, *(one for letter, one in runs if letter == name)) for name in "AB"))
     return [one.kind for one in found.warnings]

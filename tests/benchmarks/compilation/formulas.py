@@ -13,7 +13,7 @@ def _core(benchmark: Benchmark) -> float:
 
 
 def matmul_flops(benchmark: Benchmark, storage: Storage) -> float:
-    """Of a device and step: the model's, those computed again, and the embedding if it is multiplied."""
+    """Return the FLOPs of a device and step: the model's, recomputed ones, and the embedding if it is multiplied."""
     model, length = benchmark.model, benchmark.batch.sequence_length
     again = ledger.recomputed_by_part(model, length, storage.recompute) if storage.recompute else {}
     lookup = 4.0 * flops.embedding_parameters(model) if benchmark.settings.knobs.get("use_iota_embed") else 0.0
@@ -28,7 +28,7 @@ def attention_backward_flops(benchmark: Benchmark) -> float:
 
 
 def sent_bytes(benchmark: Benchmark) -> float:
-    """Of a device and step along fsdp: two gathers of all weights, and a scatter of their gradients in bf16."""
+    """Return the bytes of a device and step along fsdp: two gathers of all weights, and a bf16 gradient scatter."""
     gathered = 1 if benchmark.dtype == "fp8" else 2
     share = benchmark.parallelism.fsdp
     return flops.parameter_count(benchmark.model) * (2 * gathered + 2) * (share - 1) / share

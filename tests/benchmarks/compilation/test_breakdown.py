@@ -37,7 +37,7 @@ def matmul(name: str, seconds: float) -> Operation:
 
 
 def gather(name: str, seconds: float, event: str = "start") -> Operation:
-    """Of two devices in one node, so that it takes these seconds."""
+    """Return a gather over two devices of one node that takes these seconds."""
     sent = (seconds - RING_SECONDS - RING_HOP_SECONDS) * RATES.node_bytes
     return Operation(
         name=name, what="collective", kind="all-gather", event=event, axes=["fsdp"], group_size=2, group_nodes=1,
@@ -75,8 +75,8 @@ def test_a_large_all_reduce_goes_along_a_tree() -> None:
     ring, tree = 2 * (56 * 3.4 + 7 * 14), 2 * (7 * 4.0 + 3 * 14)
     assert tree < ring
     assert collective("all-reduce", 64, 8, 0) == pytest.approx(tree + 8.4)
-    assert collective("all-reduce", 2, 1, 0) == pytest.approx(2 * 3.4 + 8.4)  # of two, a ring is shorter
-    assert collective("all-reduce", 1, 1, 0) == pytest.approx(0.9)  # alone, it sends nothing
+    assert collective("all-reduce", 2, 1, 0) == pytest.approx(2 * 3.4 + 8.4)  # with two nodes, a ring is shorter
+    assert collective("all-reduce", 1, 1, 0) == pytest.approx(0.9)  # one device sends nothing
 
 
 # --- the shares ---------------------------------------------------------------------------------

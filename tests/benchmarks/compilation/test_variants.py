@@ -55,7 +55,7 @@ def test_a_list_with_an_empty_or_a_repeated_value_is_refused(value: str) -> None
 
 
 def synchronous(program: Program) -> Program:
-    """Its collectives without anything beside them."""
+    """Return the program with its collectives never overlapped."""
     schedule = program.compiled.schedule
     computations = {
         name: [

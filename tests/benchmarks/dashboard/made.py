@@ -1,4 +1,4 @@
-"""Runs and nights that are made up, for tests of what is drawn of them."""
+"""Invented runs and nights, for tests of their charts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The dashboard's files: as little is written as will do, and whatever happens TensorBoard can read them."""
+"""The dashboard's files: only changes are written, and TensorBoard can read them at any time."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Many runs as lines: which run is a point of which line, and which is none."""
+"""Many runs as lines: which run is a point of which line, and which is excluded."""
 
 from pathlib import Path
 

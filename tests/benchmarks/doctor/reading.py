@@ -25,7 +25,7 @@ def evidence(text: str | bytes, name: str = "a.log", piece: int = 1 << 20) -> Lo
 
 
 def diagnosis(known: Known = NOTHING, **logs: str) -> Diagnosis:
-    """Of logs by their names, in which `_` stands for a dot: rank_0_log is the log of rank 0."""
+    """Return the diagnosis of logs by their names, with `_` for a dot: rank_0_log is the log of rank 0."""
     return diagnose([evidence(text, name.replace("_", ".")) for name, text in logs.items()], SYMPTOMS, known)
 
 

@@ -1,6 +1,6 @@
 """Failures as people reported them (collected.txt), shortened to the lines that count: what is named first.
 
-Of those marked `after`, the thread tells of the error and its lines are put together here.
+For those marked `after`, the thread describes the error, and its lines were combined here.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from tests.benchmarks.doctor.reading import diagnosis
 
-# Of each: where it was seen; the symptom, rank and a part of the line that come first; the lines.
+# For each: its origin; the first symptom with its rank and a part of its line; the lines.
 BLOCKS = Path(__file__).with_name("collected.txt").read_text().split("=== ")[1:]
 
 

@@ -90,7 +90,7 @@ def test_a_measure_of_error_and_a_command_that_is_traced_tell_of_no_failure(line
     assert evidence(f"{line}\n").findings == []
 
 
-# --- whose prefix nobody knows -----------------------------------------------------------------------
+# --- unknown prefixes --------------------------------------------------------------------------------
 
 FRAMES = ["Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "    f()", "ValueError: bad"]
 PREFIXES = [

@@ -8,7 +8,7 @@ from tests.benchmarks.doctor.reading import LINES, SYMPTOMS, diagnosis, ids
 
 TESTS = Path(__file__).resolve().parents[2]
 SAMPLES = [(one.id, sample) for one in SYMPTOMS.table.symptoms for sample in one.samples]
-# Real logs of runs that trained. Of one, an attempt was killed and the next went on; two were cut off.
+# Real logs of runs that trained. In one, an attempt was killed and the next continued; two were cut off.
 CUT_OFF = {
     "megatron-lm-interval-10.log": "100 of 1000",
     "nemo-bar-2.7.3.log": "40 of 1010",
@@ -26,7 +26,7 @@ def test_each_sample_is_known_by_its_own_symptom_and_by_no_other(name: str, samp
 
 @pytest.mark.parametrize("path", HEALTHY, ids=[path.name for path in HEALTHY])
 def test_a_healthy_log_shows_no_failure(path: Path) -> None:
-    found = diagnosis(a_log="loss: 2.5\n" + path.read_text(errors="replace"))  # the samples are no logs of a training
+    found = diagnosis(a_log="loss: 2.5\n" + path.read_text(errors="replace"))  # the samples are not whole logs
     assert ids(found) in ([], ["no_end"])
     assert {one.id for one in found.warnings} <= ({"killed"} if "restart" in path.name else set())
 

@@ -1,4 +1,4 @@
-"""An archive of runs is the same for the same runs, whole or not there, and tells whatever was done to it since."""
+"""An archive of runs is deterministic, complete or absent, and shows every later change."""
 
 import gzip
 import hashlib
@@ -54,7 +54,7 @@ def members(archive: Path) -> Members:
 
 
 def packed_again(archive: Path, change: Callable[[Members], Members]) -> Path:
-    """By somebody who knows how: an archive that is sound as gzip and tar."""
+    """Return a changed archive that is still valid gzip and tar."""
     found = change(members(archive))
     with (
         archive.open("wb") as raw,

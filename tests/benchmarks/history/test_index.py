@@ -1,4 +1,4 @@
-"""The index over many runs: up to date whenever it is opened, made anew when it must be, shared by processes."""
+"""The index over many runs: up to date whenever it is opened, recreated when necessary, shared by processes."""
 
 import multiprocessing
 import shutil
@@ -119,7 +119,7 @@ def test_a_copy_of_a_run_counts_once(opened: Opened, results: Path) -> None:
     assert problems(index) == {}
 
 
-# --- what may lie in a folder ---------------------------------------------------------------------
+# --- contents of a folder -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", ["1" + "0" * 20, "-1e400"])
@@ -132,7 +132,7 @@ def test_one_bad_folder_costs_no_other(opened: Opened, results: Path, steps: str
     assert list(problems(index)) == ["20261120T010000Z-bad"]
 
 
-# --- made anew ------------------------------------------------------------------------------------
+# --- recreated ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spoil", ["missing", "empty", "text", "zeros", "cut", "other_version", "header"])

@@ -1,4 +1,4 @@
-"""The sampler as it runs: a program of its own, with the real pynvml on machines that are stand-ins."""
+"""The sampler as a separate program, with the real pynvml on simulated machines."""
 
 import json
 import os
@@ -23,7 +23,7 @@ Play = Callable[[str], None]
 
 
 class Sampler:
-    """The program on a folder of its own."""
+    """The program with its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.out = folder / "telemetry"
@@ -49,7 +49,7 @@ class Sampler:
             time.sleep(0.01)
 
     def sampled(self, *options: str, python: tuple[str, ...] = (), lines: int = 5) -> list[dict[str, Any]]:
-        """What it wrote until it was told to end."""
+        """Return what it wrote until the signal to end."""
         self.file().unlink(missing_ok=True)
         process = self.start("--name=n1", *options, python=python)
         self.wait_for_lines(lines)

@@ -106,7 +106,7 @@ def test_a_signal_is_the_programs(environment: dict[str, str]) -> None:
         task.stdout.close()
 
 
-# --- what nsys is told --------------------------------------------------------------------------
+# --- the options of nsys ------------------------------------------------------------------------
 
 
 def test_it_records_between_the_programs_own_start_and_stop(start: Start) -> None:
@@ -151,7 +151,7 @@ def test_without_nsys_a_rank_that_is_to_be_recorded_ends_at_once_and_says_what_t
     assert "--profile=none" in done.err
 
 
-# --- where it runs ------------------------------------------------------------------------------
+# --- its environment ----------------------------------------------------------------------------
 
 
 def test_nsys_ends_with_who_started_it_and_the_program_is_left_to_nsys(environment: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The workers' kit alone: events, steps, assertions, how a worker ends, and the words of settings. No framework."""
+"""The workers' kit: events, steps, assertions, how a worker ends, and the words of settings. No framework."""
 
 import enum
 import errno
@@ -203,7 +203,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple
 def test_however_a_worker_ends_it_says_so(
     monkeypatch: pytest.MonkeyPatch, error: BaseException | None, code: int, status: str, message: str
 ) -> None:
-    """What failed and what is to be said is asked at the end, after the training."""
+    """Failures and notes are collected at the end, after the training."""
     found, event = ended(monkeypatch, error)
     assert found == code
     assert (event["event"], event["rank"], event["status"], event["message"]) == ("end", 2, status, message)
@@ -223,7 +223,7 @@ def test_a_check_that_fails_itself_says_so_in_its_last_line(capsys: pytest.Captu
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number: signal.Signals) -> None:
-    """Not by an exception, which whatever Python happens to run may swallow."""
+    """Not by an exception, which other code may swallow."""
     script = LOAD_KIT + (
         "def never():\n"
         "    for _ in range(3):\n"  # or a worker that is not ended would outlive the tests
@@ -243,7 +243,7 @@ def test_a_signal_ends_the_worker_at_once_and_is_written(tmp_path: Path, number:
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_rank_that_failed_does_not_wait_in_exit_handlers(code: int) -> None:
-    """What it has printed is not lost in a buffer all the same."""
+    """Its output is not lost in a buffer."""
     script = LOAD_KIT + (
         f"import atexit\natexit.register(lambda: print('handler'))\nprint('out', end=' ')\nkit.leave({code})\n"
     )

@@ -1,5 +1,5 @@
-"""What holds for every log format: prefixes, restarts, growing logs, and what must never matter: chunk sizes,
-colours, noise, where a log was cut, garbage.
+"""Common properties of all log formats: prefixes, restarts, growing logs, and independence of chunk sizes, colours,
+noise, truncation and garbage.
 """
 
 import io

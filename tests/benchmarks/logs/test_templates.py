@@ -40,7 +40,7 @@ def test_every_line_of_a_sample_is_read_and_by_its_own_format_alone(found: Templ
         assert all((step.seconds is None) == bool(found.no_seconds) for step in steps)
 
 
-# Of the first step of each sample: its number, seconds, loss, TFLOP/s and tokens/s a device, and other rates.
+# The first step of each sample: its number, seconds, loss, TFLOP/s and tokens/s a device, and other rates.
 FIRST_STEPS: dict[str, tuple[object, ...]] = {
     "torchtitan": (22, None, 6.225, 18.36, 193_831, {"mfu_percent": 1.86}),
     "nanogpt": (0, 9.37181, 4.2648, None, None, None),
@@ -67,7 +67,7 @@ def test_deepspeed_leaves_a_log_to_the_framework_above_it() -> None:
 
 @pytest.mark.parametrize("separator", [b"\r\n", b"\r", b"\x0c", b"\x0b", b"\x85", b"\xe2\x80\xa8"])
 def test_lines_are_parted_by_line_ends_alone_and_none_is_lost(separator: bytes) -> None:
-    """What ends no line leaves two reports in one: each is read as it would be alone, or named."""
+    """A separator that does not end lines leaves two reports in one: each is read as usual, or listed."""
     for seed in seeds_of_formats():
         found = next(formats_of(io.BytesIO(seed.text), all_log_formats()))
         (steps,), log = read(found, seed.text).attempts, read(found, seed.text.replace(b"\n", separator))
@@ -91,7 +91,7 @@ def test_patterns(pattern: str, line: str, expected: list[float | None] | None) 
         assert len(log.skipped) == 1
         return
     ((step,),) = log.attempts
-    assert str([step.step, step.seconds, step.loss]) == str(expected)  # nan is no equal of nan
+    assert str([step.step, step.seconds, step.loss]) == str(expected)  # nan does not equal nan
 
 
 @pytest.mark.parametrize("pattern", ["{steps} a", "step {step} {step}", "loss {loss}", "{step}", ""])

@@ -56,7 +56,13 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
         ([LogEvent(attempt=1)], "35-44", Status.INCOMPLETE, "no step was logged", 0),
         ([], "last", Status.INCOMPLETE, "no step was logged", 0),
         (run(range(50)), "last", Status.SUCCESS, None, 1),
-        ([step(0)], "steady", Status.INCOMPLETE, "reached step 0; no step of the window counts", 0),  # compile alone
+        (
+            [step(0)],
+            "steady",
+            Status.INCOMPLETE,
+            "reached step 0; no step of the window counts",
+            0,
+        ),  # only the compile step
         # The last attempt counts.
         (
             [*[step(n, 9.0) for n in range(50)], *[step(n, 1.0, 2) for n in range(50)]],

@@ -70,12 +70,12 @@ def no_drift() -> Drift:
 
 
 def linear(percent: float, over: float) -> Drift:
-    """Slower for so many seconds, then steady."""
+    """Return a drift: slower for `over` seconds, then steady."""
     return _of_time(lambda at: (1 + percent / 100 * np.minimum(at / over, 1)) / (1 + percent / 100))
 
 
 def exponential(percent: float, over: float) -> Drift:
-    """95% of it in so many seconds."""
+    """Return a drift with 95% of the change in `over` seconds."""
     return _of_time(lambda at: (1 + percent / 100 * (1 - np.exp(-3 * at / over))) / (1 + percent / 100))
 
 
@@ -85,7 +85,7 @@ def throttled(percent: float, share: float) -> Drift:
 
 
 def two_states(percent: float, dwell_steps: float) -> Drift:
-    """Two speeds, each for so many steps on average. What is settled is between them."""
+    """Two speeds, each for `dwell_steps` steps on average. The settled value is between them."""
 
     def drawn(random: Random, runs: int, steps: int, seconds: float) -> Array:  # noqa: ARG001 - in steps
         return 1 + percent / 100 * (made_steps.two_speeds(random, (runs, steps), dwell_steps) - 0.5)
@@ -115,6 +115,6 @@ def share(found: Sequence[Judged], settling: str) -> float:
 
 
 def bound_holds(found: Sequence[Judged]) -> tuple[int, int]:
-    """In how many of the runs that still move the median is no farther off than is said; and how many those are."""
+    """Return how many of the runs that still move have a median within the stated error, and their number."""
     moving = [one for one in found if one.window.median_off_percent is not None]
     return sum(one.off_percent <= (one.window.median_off_percent or 0.0) for one in moving), len(moving)

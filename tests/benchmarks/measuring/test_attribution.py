@@ -1,4 +1,4 @@
-"""Whose FLOP convention a foreign log's TFLOP/s was: told from its own throughput, or said not to be."""
+"""The FLOP convention of a foreign log's TFLOP/s, which follows from its throughput or stays unknown."""
 
 import pytest
 

@@ -59,7 +59,7 @@ PROCESSES: dict[str, Process] = {
 
 
 def held(case: str, process: Process, steps: int, resolution_seconds: float = 0.0) -> Held:
-    """Of the process's own median, from many windows."""
+    """Return the coverage of the process's median, from many windows."""
     random = Random(zlib.crc32(f"{case} {steps}".encode()))
     windows = []
     for _ in range(RUNS):

@@ -52,7 +52,7 @@ def test_a_run_whose_drift_puts_its_median_off_is_not_settled(name: str) -> None
     assert share(found, "settled") <= 0.02
     holds, moving = bound_holds(found)
     assert holds >= 0.95 * moving
-    # The negative control: settled as soon as the first steps are left out, as up to version 0.11.0.
+    # The negative control: settled as soon as the first steps are excluded, as up to version 0.11.0.
     assert all(one.window.excluded.get("settling") for one in found)
 
 

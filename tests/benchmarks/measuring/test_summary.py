@@ -196,7 +196,7 @@ ADAPTERS = Lora(rank=4, alpha=8, dropout=0.0, targets=["query_key_value"])
 
 @pytest.mark.parametrize(("trained", "status"), [(2 * 4 * (64 + 128), "valid"), (106_816, "invalid"), (0, "invalid")])
 def test_of_a_run_with_adapters_they_alone_are_trained_and_counted_on_top(trained: int, status: str) -> None:
-    """Beside 64 x (4 + 2 x 2) heads x 16 stand 64 x 4 and 4 x 128, in each of 2 layers."""
+    """The matrix of 64 x (4 + 2 x 2) heads x 16 has adapters of 64 x 4 and 4 x 128, in each of 2 layers."""
     benchmark = msgspec.structs.replace(benchmark_of(), task="lora", lora=ADAPTERS)
     fact = msgspec.structs.replace(facts_of(), parameters=106_816 + 1_536, trainable_parameters=trained)
     result = result_of(record_of(steps_of(), facts=[fact]), DONE, benchmark=benchmark)
@@ -432,7 +432,7 @@ def test_a_foreign_log_of_one_loss_has_trained_nothing(losses: list[float], trai
     assert any("nothing was trained" in reason for reason in foreign(steps).reasons) == (not trained)
 
 
-# --- what was done to the run beside training -------------------------------------------------------
+# --- what else affected the run ---------------------------------------------------------------------
 
 
 def with_pgle(way: str, seen: PgleSeen | None, hardware: str = "h100") -> Result:

@@ -84,7 +84,7 @@ def test_a_short_run_keeps_all_steps_after_compile_and_says_that_it_is_too_short
     ],
 )
 def test_what_counts_and_why_the_rest_does_not(seconds: list[float | None], reasons: list[str | None]) -> None:
-    for first in (0, 1000):  # of a later attempt the first step is compile too, whatever its number
+    for first in (0, 1000):  # in a later attempt, the first step compiles too, for any number
         assert reasons_of(run_of(seconds, first=first)) == reasons
 
 
@@ -110,7 +110,7 @@ def test_no_steps_make_an_empty_window_and_those_of_two_attempts_none() -> None:
         pytest.param([30.0, 4.0, 4.0, 4.0], 4.5, 0, 3, id="every step faster than the hardware"),
         # This run takes 12 s a step; counting what is left would say 24 s.
         pytest.param([40.0, *[24.0, 0.002] * 10, 24.0], None, 0, 21, id="dispatch times are common"),
-        # Halved times are no dispatch times: a shared laptop does this.
+        # Halved times are not dispatch times: a shared laptop does this.
         pytest.param([9.0, *[1.0, 1.0, 0.4] * 6], None, 12, 6, id="merely uneven"),
     ],
 )
@@ -258,7 +258,7 @@ def test_every_rule_has_words() -> None:
 
 
 def test_steps_that_a_clock_stamped_are_true_however_quick() -> None:
-    """Our own steps: none of them is taken for an artefact, so nothing slow is left out with it."""
+    """Stepmark's own steps: none of them counts as an artefact, so no slow step is excluded with one."""
     steps = with_elapsed(run_of([3.0, 1.0, 1.8, 0.2, 1.0, 1.0]), [3.0, 4.0, 5.8, 6.0, 7.0, 8.0])
     assert reasons_of(steps) == ["compile", *[None] * 5]
 

@@ -66,8 +66,10 @@ def made_run(
     said: dict[str, Any] | None = None,
     **changes: Any,
 ) -> WrittenRun:
-    """A run that evaluates as the rules have it and meets the target in its last evaluation; `said` are settings
-    that it logs beside its own or in their place."""
+    """Return a run that evaluates by the rules and meets the target in its last evaluation.
+
+    `said` are settings that it logs in addition to its own, or instead of them.
+    """
     rules, batch = read_definition(CONFIGS, name), batch or BATCHES[name]
     evaluations = _evaluations(rules, batch, step_seconds, count or EVALUATIONS[name])
     run = WrittenRun(

@@ -1,4 +1,4 @@
-"""What the package's checkers let pass is found: every kind planted in a run that is right otherwise."""
+"""Defects that the package's checkers miss are found: each kind is planted in an otherwise correct run."""
 
 from collections.abc import Callable
 from typing import Any

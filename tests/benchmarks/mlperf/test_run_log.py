@@ -1,5 +1,5 @@
-"""MLLOG lines as runs: whatever stands around them, however many runs there are. Shapes of published logs (MLCommons
-training_results_v5.1), with values made for the tests.
+"""MLLOG lines as runs, with any text around them and any number of runs. The logs have the form of published ones
+(MLCommons training_results_v5.1), with values made for the tests.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Time to train, taken apart: the parts sum up to the whole, and convergence is told from speed."""
+"""The parts of time to train sum up to the whole, and convergence is separated from speed."""
 
 import pytest
 from hypothesis import given

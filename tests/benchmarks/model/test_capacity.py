@@ -57,8 +57,8 @@ def test_parts_by_hand() -> None:
         "saved_activations": 2 * (8192 + 8192) * tokens * 80,
         "attention_scores": 0,
         "logits": 2 * 4 * tokens * 32000,
-        # Made anew: two norms, query and keys and values, attention and its projection, gate and up, their product.
-        # Then the gradients of gate, up and product. Less what the logits left free.
+        # Recomputed: two norms, query and keys and values, attention and its projection, gate and up, their product.
+        # Then the gradients of gate, up and product, without the memory that the logits left free.
         "workspace": 2 * tokens * (4 * 8192 + 10240 + 3 * 28672 + 3 * 28672) - 2 * 4 * tokens * 32000,
     }
 

@@ -38,7 +38,7 @@ def test_the_best_comes_first_and_each_has_its_place(backend: str, model: str, d
     assert max(Counter((one.layout, one.micro_batch_size) for one in found.layouts).values()) == 1
 
 
-LOADS = [("bridge", "lora")]  # it trains adapters only beside weights that it has read
+LOADS = [("bridge", "lora")]  # it trains adapters only of weights that it has read
 
 
 # A submission's layout is its own program's: plan.py ranks none of it.

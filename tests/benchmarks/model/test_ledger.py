@@ -21,7 +21,7 @@ PRETRAINING = flops.conventions_for("pretrain")
 
 # --- what is computed twice -------------------------------------------------------------------------
 
-AS_XLA = frozenset(LAYER_MATMULS) - {"mlpwo"}  # all of a layer, less its output, which nobody reads again
+AS_XLA = frozenset(LAYER_MATMULS) - {"mlpwo"}  # all of a layer except its output, which is not read again
 # Matmul FLOPs of a sequence of 4096, as counted in the compiled program of Llama 2 70B (plain attention).
 COUNTED = [
     ("full", AS_XLA, 2.271436e15),
@@ -73,5 +73,5 @@ def test_without_fp8_there_is_no_mix() -> None:
 def test_every_convention_is_told_from_its_own_figure(name: str) -> None:
     exact = flops.flops_per_token(LLAMA2, 4096, name)
     found = attribute(LLAMA2, 4096, exact, 0.0002, PRETRAINING)
-    # torchtitan leaves the norms in that the recipe leaves out: 4e-6, which no printed figure tells.
+    # torchtitan counts the norms, unlike the recipe: 4e-6, which no printed value shows.
     assert found.convention == ("recipe" if name == "torchtitan" else name)

@@ -19,7 +19,7 @@ SHORT, _ = judged(1.0, history()[:3])
 SAME, _ = judged(1.0, history())
 BROKEN = unjudged(CELL, "run-1", "failed", ["out of memory"])
 
-# Of each element: the attributes it must have, those it may have besides, and its children, in this order.
+# For each element: its required attributes, its optional ones, and its children, in this order.
 NAME, NUMBER, DECIMAL = r"(?s).+", r"\d+", r"\d+(\.\d+)?"
 SCHEMA: dict[str, tuple[dict[str, str], set[str], list[str]]] = {
     "testsuites": ({}, {"name", "time", "tests", "failures", "disabled", "errors"}, ["testsuite"]),

@@ -18,7 +18,7 @@ TABLES = yaml.safe_load(Path(__file__).with_name("rule.yml").read_text())
 
 
 def nights(count: int = 20, noise: float = 0.002, seed: int = 7, centre: float = 4.0) -> list[float]:
-    """Of exactly this mean and spread, so that a test knows both."""
+    """Return nights of exactly this mean and spread."""
     logs = np.random.RandomState(seed).standard_normal(count)
     logs = noise * (logs - logs.mean()) / logs.std(ddof=1)
     return list((centre * np.exp(logs)).tolist())

@@ -1,4 +1,4 @@
-"""Pages as a person sees them: they fit a phone and a desk, everybody can read them, they ask nobody, they print."""
+"""Pages in a browser: they fit a phone and a desk, are accessible, need no network, and print."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Comparisons, nights and sweeps on a page: each figure and each sentence of the values is there."""
+"""Comparisons, nights and sweeps on a page, which shows each value and each sentence."""
 
 import html
 from pathlib import Path
@@ -24,7 +24,7 @@ VERDICTS = ("not tested", "not interleaved", "left out")
 
 
 def texts(value: Any) -> list[str]:
-    """Every text that a person wrote or reads in a value: those with a blank in them."""
+    """Return every text in a value that users read: those with a blank in them."""
     if isinstance(value, str):
         return [value] if " " in value and value != "left out" else []
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A run's page: its figures are those of the result, what is unknown says why, and nothing it quotes is markup."""
+"""A run's page has the values of the result, the reasons of unknown ones, and no markup from quoted text."""
 
 import html.parser
 import re

@@ -64,7 +64,7 @@ def loops(exposed: float = 0.0) -> dict[str, list[Span]]:
 
 def test_a_trip_of_each_loop_over_layers_says_how_many_layers_it_holds() -> None:
     up, down = layer_trips(recipe(), SCHEDULE, loops())
-    assert (up.heading, up.seconds) == ("Forward: 2 layers", 0.005)  # without the copy beside it
+    assert (up.heading, up.seconds) == ("Forward: 2 layers", 0.005)  # without the concurrent copy
     assert down.heading == "Backward: 1 layer"
 
 

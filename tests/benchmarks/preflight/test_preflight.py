@@ -73,7 +73,7 @@ def test_a_good_node_passes_every_check() -> None:
     assert failing(findings) == []
 
 
-# --- nodes beside each other ------------------------------------------------------------------------
+# --- nodes compared with each other -----------------------------------------------------------------
 
 
 def nodes(count: int, odd: Answer) -> list[Answer]:
@@ -177,7 +177,7 @@ def report(findings: list[Finding], names: list[str]) -> Report:
 @pytest.mark.parametrize("rows", [GPUS, GPUS.replace("1980", "1410"), "", "no devices were found"])
 def test_every_check_says_one_thing_of_every_node(hardware: Hardware, callers: str, rows: str) -> None:
     calls = {"all": REACHED, "none": ALONE, "cut off": CUT_OFF}
-    # One node with its GPUs and one that was asked alone, whatever the others say.
+    # One node with its GPUs and one that was asked separately, for any answers of the others.
     answers = [answer("node1"), answer("node2", call=ALONE)]
     answers += [answer(f"node{n}", call=calls[callers], commands=with_output("gpus", rows)) for n in (3, 4, 5)]
     findings = judge(answers, {}, wanted(hardware))

@@ -1,4 +1,4 @@
-"""A result beside the nearest published row, and what differs besides."""
+"""A result compared with the nearest published row, and the other differences."""
 
 from collections.abc import Sequence
 
@@ -66,7 +66,7 @@ def foreign(rows: Sequence[Reference] = ROWS, **known: object) -> Nearest:
 
 
 def test_a_run_of_another_engine_says_so() -> None:
-    """The rows of Llama 3.1 70B are NeMo's; Megatron-Bridge is another framework of the same backend."""
+    """The rows of Llama 3.1 70B are NeMo's. Megatron-Bridge, in the same backend, differs."""
     layout = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
     found, _ = foreign(engine="bridge", parallelism=layout)
     assert found is not None

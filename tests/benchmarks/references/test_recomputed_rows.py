@@ -33,13 +33,13 @@ def exactly(number: Fraction) -> Range:
 
 
 def printed(text: str, resolution: str = "") -> Range:
-    """Rounded to the last digit, or to what the source rounds to."""
+    """Return the range of a value rounded to its last digit, or to `resolution`."""
     half = (Fraction(resolution) if resolution else Fraction(10) ** int(Decimal(text).as_tuple().exponent)) / 2
     return Range(Fraction(text) - half, Fraction(text) + half)
 
 
 class Dimensions(NamedTuple):
-    """Of the papers: Touvron et al. 2023, table 1; Llama Team 2024, table 3."""
+    """Dimensions from the papers: Touvron et al. 2023, table 1; Llama Team 2024, table 3."""
 
     layers: int
     hidden: int
@@ -60,7 +60,7 @@ SAME = {"llama31_70b": "llama3_70b", "llama33_70b": "llama3_70b", "llama3_8b": "
 
 
 def model_flops(row: Mapping[str, str]) -> Fraction:
-    """Of a sequence: six a weight and token, and the attention core, whole or halved."""
+    """Return the FLOPs of a sequence: six per weight and token, and the attention core, whole or halved."""
     if row["flops"] == "stated":
         return Fraction(row["stated_flops_per_sequence"])
     m, length = MODELS[SAME.get(row["model"], row["model"])], int(row["sequence_length"])

@@ -42,11 +42,11 @@ def test_the_architecture_of_the_nodes_decides() -> None:
     assert choose(hardware=GB200, own="nvcr.io/both:1") == "nvcr.io/both:1"
     of_site = {"amd64": "nvcr.io/site:amd"}
     assert choose(nemo=of_site) == "nvcr.io/site:amd"
-    assert choose(nemo=of_site, hardware=GB200) == ""  # not Stepmark's: nobody would see that it is another
+    assert choose(nemo=of_site, hardware=GB200) == ""  # not Stepmark's: the user would not notice the replacement
 
 
 def test_no_image_is_guessed() -> None:
-    """An A100 may be beside a CPU of either architecture."""
+    """An A100 may have a CPU of either architecture."""
     assert choose(hardware=A100) == ""
     assert choose(hardware=A100, own="nvcr.io/both:1") == "nvcr.io/both:1"
     assert choose(hardware=GB200, own={"amd64": "nvcr.io/own:amd"}) == ""
@@ -126,7 +126,7 @@ def lora(hardware: str, site: Site, **wanted: Any) -> Benchmark:
 def test_a_submission_runs_in_the_image_for_its_nodes(hardware: str, gpus: int, image: str) -> None:
     benchmark = lora(hardware, PYXIS, gpus=gpus)
     assert benchmark.settings.image == image
-    assert f'"image": "{image}"' in json_text(benchmark)  # benchmark.json says it
+    assert f'"image": "{image}"' in json_text(benchmark)  # also in benchmark.json
     assert nemo_backend.BACKEND.plan(benchmark).environment_name == image
 
 

@@ -1,4 +1,4 @@
-"""What --profile records where nothing else is said, what is refused, and the words that start a profiler."""
+"""The defaults of --profile, its refusals, and the commands that start a profiler."""
 
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ def profiled(benchmark: Benchmark, kind: str, ranks: list[int]) -> Benchmark:
 def test_a_profile_that_was_not_recorded_is_said(
     benchmark_value: Benchmark, tmp_path: Path, kind: str, files: list[str], missing: str
 ) -> None:
-    """Ranks that the run does not have are not waited for: 9 is none of four."""
+    """Ranks that the run does not have are not awaited, such as rank 9 of four."""
     for name in files:
         path = tmp_path / "perf" / name
         path.parent.mkdir(parents=True, exist_ok=True)

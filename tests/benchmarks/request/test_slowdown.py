@@ -1,4 +1,4 @@
-"""--inject_slowdown: what may be asked, what is refused, and who is told. Runs: tests/end_to_end/test_slowdown.py."""
+"""--inject_slowdown: valid values, refusals, and the workers' options. Runs: tests/end_to_end/test_slowdown.py."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_the_worker_is_told_before_the_frameworks_own_settings(
 
 
 def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:
-    """Megatron-Bridge has no worker of ours; another backend may not know the option."""
+    """Megatron-Bridge has no Stepmark worker; another backend may not know the option."""
     bridge = {"model": "llama3_8b", "engine": "bridge", "hardware": "h100", "gpus": 8}
     with pytest.raises(RequestError, match="with engine bridge has no --inject_slowdown") as refused:
         resolved("nemo", **bridge)

@@ -1,4 +1,4 @@
-"""The check phase: one task of the training phase, and the one reason that a failed check is told with."""
+"""The check phase: one task of the training phase, and the one reason of a failed check."""
 
 import pytest
 

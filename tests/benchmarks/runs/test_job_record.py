@@ -115,7 +115,7 @@ def test_a_job_without_an_attempt(scheduler: SchedulerEnd | None, kind: str, wor
 
 
 def test_the_jobs_own_list_of_nodes_is_believed_before_the_accountings() -> None:
-    """Which for some seconds names the first node alone of a job that was short."""
+    """The accounting, for some seconds, names only the first node of a short job."""
     assert judged(said("COMPLETED", nodes="node1")).nodes == "node[1-4]"
     alone = Seen(attempt=1, steps=0, last_step=None, events=[], scheduler=said("COMPLETED", nodes="node1"))
     assert outcome(alone).nodes == "node1"

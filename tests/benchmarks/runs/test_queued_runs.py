@@ -1,4 +1,4 @@
-"""The result of a queued run from its raw files alone: the outcome first, then the rank that failed first."""
+"""The result of a queued run, only from its raw files: the outcome first, then the rank that failed first."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
             "3 other ranks were ended after it",
         ],
     ),
-    # ranks that were told to stop are no second reason
+    # ranks that were stopped do not add a reason
     *((said(state), TOLD, "failed", [f"{state}: "]) for state in ("TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL")),
     # one that fell long before the time limit is named
     (
@@ -246,7 +246,7 @@ def test_a_job_that_a_person_submitted_once_more_was_not_requeued(
     assert [one.outcome for one in ends] == ["node_failure", "failed", "completed"]
     assert (
         ends[0].text == "NODE_FAIL: node2 failed; Slurm ended job 7 after step 4 (node[1-4])"
-    )  # of its own job alone
+    )  # only its own job's output counts
 
 
 def steps_of(phase_dir: Path, rank: int, steps: int) -> None:
@@ -323,7 +323,7 @@ def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder)
 def test_a_container_that_was_not_unpacked_is_the_one_reason(
     queued: RunFolder, log: str, output: str, words: str
 ) -> None:
-    """The tasks of the other nodes that srun ended for it are not blamed, and those that never started are none."""
+    """The tasks of other nodes that srun ended are not blamed, nor are those that never started."""
     plan = queued.plan()
     unpack = msgspec.structs.replace(plan.phases[0], name="unpack", writes_steps=False)
     queued.write(PLAN, msgspec.structs.replace(plan, phases=[unpack, *plan.phases]))

@@ -85,7 +85,7 @@ def test_a_run_never_gets_the_folder_of_another(tmp_path: Path) -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, mine = tmp_path / "result.json", tmp_path / "mine"
-    path.with_name(f".result.json.{os.getpid()}").symlink_to(mine)  # planted by whoever made the folder
+    path.with_name(f".result.json.{os.getpid()}").symlink_to(mine)  # planted by the owner of the folder
     write_atomically(path, b"before")
     assert not path.is_symlink()
     assert not mine.exists()

@@ -159,7 +159,7 @@ def test_an_added_key_is_found_even_when_it_is_null(name: str) -> None:
     ("name", "stored", "computed", "same"),
     [
         ("tokens_per_second", 512.0 * (1 + 1e-15), 512.0, True),
-        ("tokens_per_second", 512.0 * (1 + 2e-9), 512.0, False),  # nobody gains a printed digit
+        ("tokens_per_second", 512.0 * (1 + 2e-9), 512.0, False),  # too small to change a printed digit
         ("tokens_per_second", 1e-12, 0.0, False),
         ("parameters", 10**15 + 1, 10**15, False),
     ],

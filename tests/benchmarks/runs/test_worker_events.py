@@ -59,7 +59,7 @@ def written(folder: Path, text: bytes, rank: int = 0) -> Path:
 
 
 def test_a_program_that_is_compiled_after_the_facts_belongs_to_them(tmp_path: Path) -> None:
-    """Of its own rank; a digest that came with the facts is one as well."""
+    """The digest belongs to its own rank, also if it came with the facts."""
     late = {"event": "program", "sha256": "ab" * 32}
     written(tmp_path, lines_of(FACTS, STARTED, step_event(0), late, END))
     written(tmp_path, lines_of({**FACTS, "rank": 1, "program": "cd" * 32}), rank=1)

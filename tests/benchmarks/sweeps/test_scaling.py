@@ -43,7 +43,7 @@ def result(where: Scale, seconds: float | None, mfu: float | None = None) -> Fin
 
 
 def measured(where: Scale, *runs: float | FinishedRun | None, others: Sequence[tuple[int, str]] = ()) -> CellRuns:
-    """Of runs, or of their seconds."""
+    """Return the cell of runs, or of their seconds."""
     found = [one if isinstance(one, FinishedRun) else result(where, one) for one in runs]
     return CellRuns(f"--gpus={where.gpus}", where, 3, dict(enumerate(found, 1)), others)
 

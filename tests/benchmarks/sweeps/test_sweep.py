@@ -1,4 +1,4 @@
-"""What cannot work is refused as a whole; what is left to do follows."""
+"""A sweep with invalid cells is refused as a whole; then the remaining runs."""
 
 from itertools import combinations
 from typing import Any

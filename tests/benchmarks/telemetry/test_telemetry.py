@@ -171,7 +171,7 @@ def test_the_slowest_gpu_is_the_one_with_the_lowest_median_clock() -> None:
 
 @pytest.mark.parametrize(("name", "bit"), THROTTLE_BITS.items())
 def test_throttling_is_a_share_of_the_samples(name: str, bit: int) -> None:
-    """In 3 of 7 samples of one of two GPUs; other reasons (idle 0x1, the clocks asked for 0x2) are no throttling."""
+    """In 3 of 7 samples of one of two GPUs; other reasons (idle 0x1, application clocks 0x2) do not count."""
 
     def rows(second: int, gpu: int, row: GpuSample) -> GpuSample:
         held = gpu == 1 and second in (1, 4, 5, 6, 9)

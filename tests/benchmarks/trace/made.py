@@ -1,4 +1,4 @@
-"""Traces made by hand, and the real one that lies in samples/."""
+"""Traces made by hand, and the real one in samples/."""
 
 import gzip
 from collections.abc import Mapping, Sequence

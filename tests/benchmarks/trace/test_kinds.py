@@ -1,4 +1,4 @@
-"""What kind of work an operation is: every rule knows its samples, HLO goes before names, a loop is no work."""
+"""The kinds of work of operations: every rule matches its samples, HLO goes before names, a loop is not work."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def test_kinds_in_particular(row: dict[str, Any]) -> None:
 
 
 def hlo(*computations: Mapping[str, tuple[Any, ...]]) -> bytes:
-    """Computations, numbered from 1, of name -> (opcode, dimensions, numbers of what it calls)."""
+    """Return computations, numbered from 1, of name -> (opcode, dimensions, called numbers)."""
     program = messages()["HloProto"]()
     program.hlo_module.name = "jit_f"
     for number, instructions in enumerate(computations, 1):

@@ -1,4 +1,4 @@
-"""NCCL's log lines, as they stand in public logs of NCCL 2.x and RCCL -> a table of calls and sizes."""
+"""A table of calls and sizes from NCCL's log lines, as in public logs of NCCL 2.x and RCCL."""
 
 import itertools
 from typing import Any

@@ -55,7 +55,7 @@ def refused(*arguments: str | Path, **variables: str) -> str:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
-    """A run of 30 steps on two devices, as it lies there when it has ended, without what a profiler left."""
+    """Return an ended run of 30 steps on two devices, without the files of a profiler."""
 
     def make(
         name: str = "run-1", parent: Path = tmp_path / "results", ended: bool = True, **wanted: Any
@@ -221,7 +221,7 @@ def test_nccls_calls_are_a_table(make_run: Callable[..., RunFolder]) -> None:
 
 
 def add_report(folder: RunFolder, name: str, phase: str = "perf", steps: int = 4, attempt: int = 1) -> Path:
-    """An export that lies there, as of a report of that name."""
+    """Add an export, as of a report of that name."""
     path = folder.phase_dir(phase, attempt) / f"{name}.sqlite"
     path.parent.mkdir(parents=True, exist_ok=True)
     database = Database(path).steps(steps).ranges(steps)

@@ -126,7 +126,7 @@ def test_what_the_profiler_says_is_a_note() -> None:
     assert read(maker).notes == ["the profiler says: Dropped 12 events"]
 
 
-# --- what is no trace ---------------------------------------------------------------------------
+# --- invalid traces -----------------------------------------------------------------------------
 
 DAMAGED = bytearray(sample())
 DAMAGED[len(DAMAGED) // 2 : len(DAMAGED) // 2 + 400] = b"\xff" * 400

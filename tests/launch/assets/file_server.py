@@ -1,4 +1,4 @@
-"""A local HTTP server that plays a hub, and fails as it is told to."""
+"""A local HTTP server that plays a hub, and fails on request."""
 
 import hashlib
 import json

@@ -49,7 +49,7 @@ class Queue:
         self.jobs.mkdir(exist_ok=True)
         self.polls = polls
         self.point = point  # called between any two things that last
-        self.endings: dict[int, str] = {}  # the number of a start -> how that run ends, where it is not valid
+        self.endings: dict[int, str] = {}  # the number of a start -> how that run ends, if it is not valid
         self.started: list[int] = []  # the devices of each
         self.most = 0  # jobs in the queue at once
         self.ways: list[str] = []  # of PGLE
@@ -188,7 +188,7 @@ def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table_and_is_run_agai
 ) -> None:
     queue.endings = {1: ending}
     assert run(queue) == code
-    assert queue.started == [1, 2, 2, 1]  # the others go on
+    assert queue.started == [1, 2, 2, 1]  # the others continue
     shown, before = capsys.readouterr(), only_sweep(queue)
     assert f"left out  --gpus=2, repeat 1: {before.runs[1].run_id} {said}" in shown.out
     assert "3 of 4 runs valid" in shown.err
@@ -245,7 +245,7 @@ def test_a_dry_run_writes_nothing_and_asks_no_site(queue: Queue, monkeypatch: py
     assert not queue.output_dir.exists()
 
 
-# --- going on -----------------------------------------------------------------------------------
+# --- resuming -----------------------------------------------------------------------------------
 
 
 def test_a_sweep_that_is_done_starts_a_new_one(queue: Queue) -> None:
@@ -431,7 +431,7 @@ def test_two_launchers_are_not_let_at_one_sweep(queue: Queue, tmp_path: Path) ->
         for resume in (True, False):
             with pytest.raises(RequestError, match=f"another launcher is running this sweep: process {child} on "):
                 run(queue, resume=resume)
-        assert run(queue, gpus="4") == 0  # another sweep may go on beside it
+        assert run(queue, gpus="4") == 0  # another sweep may run at the same time
     finally:
         seen.write_text("")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -484,7 +484,7 @@ def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(cluster: Clu
     folder = tmp_path / "results"
     flags = ("--nodes=1,2,3", "--gpus=6", "--repeats=2", "--max_jobs=2")
     flags = (*TOY, "--set=replicas=6", "--set=nap_seconds=0.2", *flags)
-    other = cluster.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")  # the last of somebody else's
+    other = cluster.slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")  # the last job of another user
     first = cluster.begin(folder, *flags)
     until(lambda: len(submitted(folder)) == 3, "the third job is submitted")
     first.kill()
@@ -505,4 +505,4 @@ def test_a_sweep_on_a_cluster_goes_on_after_its_launcher_was_killed(cluster: Clu
     jobs = {int(cluster.job_of(folder / run_id)) for run_id in after}
     assert len(jobs) == 7
     accounted = map(int, cluster.slurm("sacct", "-X", "-n", "-P", "-o", "JobID").split())
-    assert {job for job in accounted if job > int(other)} <= jobs  # none that nobody knows
+    assert {job for job in accounted if job > int(other)} <= jobs  # none that is not recorded

@@ -31,7 +31,7 @@ Compiler = Callable[[Path, str], None]
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Compiler]:
-    """What it does with each job, by the job's folder and name; its requests are in `asked`."""
+    """The compiler's actions for each job, by the job's folder and name; its requests are in `asked`."""
     does: list[Compiler] = [lambda folder, _: folder.joinpath("report.json").write_bytes(SAMPLE) and None]
 
     def run(_backend: object, engine: str, program: SideProgram, folder: Path, _type: object, look: Any) -> None:

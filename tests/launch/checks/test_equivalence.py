@@ -31,7 +31,7 @@ def weights_of_its_own() -> Arrays:
 
 
 def computed(case: dict[str, Any], given: Arrays, error: float) -> tuple[CaseReport, Arrays]:
-    """The loss is a digest of all that a side is told and given: any function of them will do."""
+    """Return a side's results. The loss is a digest of its case and arrays: any function of them will do."""
     weights = work_kit.starting_weights(case, given, weights_of_its_own)
     told = {**case, "attention_scale": case.get("attention_scale") or 1.0, "perturb_seed": None, "count_flops": None}
     digest = zlib.crc32(json.dumps(sorted((name, value) for name, value in told.items() if value)).encode())

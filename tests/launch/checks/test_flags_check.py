@@ -30,7 +30,7 @@ KNOWS_ALL = "print('X 1 knows all')"
 
 
 class Checked:
-    """The jax backend with another program that asks, and its environment where a test wants it."""
+    """The jax backend with another program for the check, and optionally its environment."""
 
     name = "jax"
     engines = ("maxtext",)

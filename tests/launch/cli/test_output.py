@@ -1,4 +1,4 @@
-"""--json: one document on stdout, of the form that docs/schemas.json says, whatever happens."""
+"""--json: one document on stdout, by docs/schemas.json, in every case."""
 
 import importlib.util
 import json

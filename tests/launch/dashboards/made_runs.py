@@ -1,4 +1,4 @@
-"""Whole run folders with the steps they are told to have: what a run leaves, without training."""
+"""Complete run folders with given steps, without training."""
 
 import json
 from pathlib import Path

@@ -38,7 +38,7 @@ TOY = ("--backend=toy", "--model=llama2_tiny", "--notelemetry")
 
 
 class Machine:
-    """One with container programs and the toy backend; a site of its own mounts where that is installed."""
+    """A machine with container programs and the toy backend; its own site mounts the backend's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.output_dir = folder, folder / "runs"
@@ -273,7 +273,7 @@ def test_how_a_container_ended_is_read_as_of_a_process(machine: Machine, monkeyp
 def test_a_container_that_does_not_listen_is_removed_by_its_name(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its client can be killed; docker's container goes on."""
+    """Its client can be killed; docker's container continues."""
     monkeypatch.setattr(local, "GRACE_SECONDS", 0.5)
     stubborn = (
         "import os, signal, time\n"

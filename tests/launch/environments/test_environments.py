@@ -31,7 +31,7 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     status = Path(f"/proc/{pid}/stat")
-    # A zombie that nobody has waited for yet is not alive.
+    # A zombie that is not reaped yet is not alive.
     return not (status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
@@ -237,7 +237,7 @@ def test_no_lock_is_written_through_a_link(tiny: Tiny, monkeypatch: pytest.Monke
     assert mine.read_text() == "before"
 
 
-# --- where it cannot be made ------------------------------------------------------------------
+# --- failures to make one ---------------------------------------------------------------------
 
 
 def test_root_that_cannot_be_written(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_what_has_no_wheel_is_built_by_the_setuptools_of_the_lock_file(tiny: Tin
     assert {"tiny-2.0.dist-info", "setuptools-999.0.dist-info"} <= installed
 
 
-# --- what uv says of each failure: of real ones, from a package index that fails as it is told to --------
+# --- uv's messages of real failures, from a package index that fails on request --------------------------
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def index() -> Iterator[FileServer]:
 
 @pytest.fixture
 def making(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Making:
-    """An environment that is there already, and has nothing in it."""
+    """Return an existing, empty environment."""
     spec = tiny.spec()
     place, base = tiny.place / "environment", Path(sys.executable)
     making = Making(spec, spec.locks[0], "", base, tiny.python_version, place, place / "complete", {}, lock=0)

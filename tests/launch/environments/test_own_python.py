@@ -1,4 +1,4 @@
-"""A Python that a site names: refused where no run could start with it, and what it has is written down."""
+"""A Python that a site names: refused if no run could start with it, and recorded otherwise."""
 
 import platform
 import sys
@@ -74,7 +74,7 @@ def test_one_without_the_framework_is_refused_with_what_it_has() -> None:
 
 
 def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:
-    """Of this Python every package is known, and none is a plugin of jax."""
+    """All packages of this Python are known, but it has no plugin of jax."""
     on_cpu, on_gpu = (
         msgspec.structs.replace(find_backend("jax").environment("maxtext", there), import_check="json")
         for there in ("cpu", "cuda")
@@ -87,7 +87,7 @@ def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:
 
 
 def test_a_program_that_is_no_python_is_refused(tmp_path: Path) -> None:
-    """As a script that loads a module, and forgets to start a Python with what it is given."""
+    """Such as a script that loads a module, but does not start a Python with its arguments."""
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho module loaded\n")
     script.chmod(0o755)
@@ -99,14 +99,14 @@ def test_a_program_that_is_no_python_is_refused(tmp_path: Path) -> None:
 def test_one_that_does_not_run_here_is_left_to_the_jobs_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As an interpreter for arm64 on an amd64 login node: the kernel refuses it, and says nothing of the nodes."""
+    """As with an arm64 interpreter on an amd64 login node: the kernel refuses it, and the nodes may not."""
     foreign = tmp_path / "python"
     foreign.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xf3\x00" + bytes(64))
     foreign.chmod(0o755)
     own = site(str(foreign))
     own_python.refuse(own, SPEC, "maxtext")
     assert "the first phase of the job looks at it" in capsys.readouterr().err
-    with pytest.raises(RequestError, match="gives no answer"):  # where there is no job, it must run here
+    with pytest.raises(RequestError, match="gives no answer"):  # without a job, it must run here
         own_python.refuse(msgspec.structs.replace(own, slurm=None), SPEC, "maxtext")
     about = own_python.origin(own, SPEC, "maxtext")
     assert about["python_version"] is None

@@ -49,7 +49,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_settings_of_pip_hold_for_uv(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
-    monkeypatch.setenv("PIP_CERT", "")  # says nothing
+    monkeypatch.setenv("PIP_CERT", "")  # empty: no effect
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     found = variables(pip_settings())
     assert found["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"

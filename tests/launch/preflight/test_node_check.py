@@ -1,4 +1,4 @@
-"""launch/inside/node_check.py, run as a job runs it: by path, isolated, on the standard library alone."""
+"""launch/inside/node_check.py, run as in a job: by path, isolated, with only the standard library."""
 
 import ast
 import os

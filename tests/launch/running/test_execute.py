@@ -17,7 +17,7 @@ from jax_backend import MaxTextBackend
 from launch.running import execute
 from tests.launch.dashboards.made_runs import benchmark
 
-# Both wait, and end well when they are told to stop, as a profiler's own program may.
+# Both wait, and succeed after a signal to stop, as a profiler's own program may.
 WAITS = """import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 open("begun", "w")

@@ -1,4 +1,4 @@
-"""A run on this machine whose folder fails for a moment: its workers go on, and its result is the same."""
+"""A run on this machine whose folder fails for a moment: its workers continue, and its result is the same."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Profiles that are kept beside the runs: taken where whole and of the same key, kept where they proved good."""
+"""Profiles kept next to the runs: used if complete and of the same key, kept if a run proved them."""
 
 import hashlib
 from pathlib import Path
@@ -56,7 +56,7 @@ def result_with(profile: PgleProfile | None, *, applied: bool) -> Result:
 
 def test_a_kept_profile_is_taken_into_the_runs_folder(benchmark: Benchmark, tmp_path: Path) -> None:
     key = key_of(benchmark)
-    assert find(benchmark, BACKEND, tmp_path) == ""  # there is none yet
+    assert find(benchmark, BACKEND, tmp_path) == ""  # no profile yet
     write(tmp_path / FOLDER / key, profile_of(key))
     assert find(benchmark, BACKEND, tmp_path) == key
     found = resolve(REQUEST, Configs(), BACKEND, lambda one: find(one, BACKEND, tmp_path))

@@ -1,4 +1,4 @@
-"""What a command loads: a plain run the core alone, the quick commands little more than the launcher's libraries.
+"""The modules that commands load: only the core for a run, and few besides the libraries for quick commands.
 
 How long they take is measured by tests/measure_start_up.py.
 """
@@ -25,7 +25,7 @@ except SystemExit as end:
     assert not end.code, end.code
 print(json.dumps({name: hasattr(module, "__path__") for name, module in sys.modules.items()}))
 """
-# Each takes as long to import as many modules of ours.
+# Each takes as long to import as many of Stepmark's modules.
 SLOW = {"absl.app", "importlib.metadata", "jinja2", "numpy", "pynvml", "rich", "scipy", "tensorboard"}
 
 

@@ -1,4 +1,4 @@
-"""The sampler beside a run of this machine: it starts, ends with the run, and costs it nothing when it fails."""
+"""The sampler of a run on this machine: it starts, ends with the run, and does not affect it when it fails."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""TensorBoard's own reader on what we write, and what happens where nothing can be written."""
+"""TensorBoard's own reader on Stepmark's events, and the behaviour if nothing can be written."""
 
 import errno
 import os

@@ -89,7 +89,7 @@ def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path:
     )
 
 
-# --- what a person says -------------------------------------------------------------------------------
+# --- the user's answers -------------------------------------------------------------------------------
 
 
 def test_what_is_missing_is_said_and_nothing_is_written(slurm: PlayedSlurm, tmp_path: Path) -> None:

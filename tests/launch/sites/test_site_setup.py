@@ -143,7 +143,7 @@ def test_a_site_of_environments_makes_those_that_have_lock_files(
 
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(venvs, "ensure", ensure)
-    monkeypatch.setattr(site_setup, "_slurm", lambda _: [])  # which has tests of its own
+    monkeypatch.setattr(site_setup, "_slurm", lambda _: [])  # which has its own tests
     assert site_setup.set_up(work(tmp_path, "venv")) == 0
     assert set(made) >= {"jax-maxtext", "nemo-megatron"}
     out = capsys.readouterr().out
@@ -201,7 +201,7 @@ Importing = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def importing(cluster: RunningCluster, tmp_path: Path) -> Importing:
-    """launch/setup.py of a site of containers, with an enroot that does as it is told."""
+    """launch/setup.py of a site of containers, with a scripted enroot."""
 
     def run(enroot: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         row = cluster.site_file.read_text().replace(f"name: {cluster.name}", "name: boxes", 1)

@@ -1,4 +1,4 @@
-"""Slurm asked by its commands: by programs of the same names that do as they are told, and the real one."""
+"""Queries of Slurm by its commands: with scripted programs of the same names, and with the real ones."""
 
 import os
 import re
@@ -27,7 +27,7 @@ STORED_RUNS = Path(__file__).parents[1] / "stored_runs"
 
 
 def shown(state: str, reason: str, code: str) -> str:
-    """A job as scontrol show job -o prints it, less what nobody reads."""
+    """Return a job as scontrol show job -o prints it, without unread fields."""
     return (
         f"JobId=7 JobName=wrap UserId=root(0) JobState={state} Reason={reason} Dependency=(null) Requeue=1 "
         f"Restarts=0 BatchFlag=1 Reboot=0 ExitCode={code} RunTime=00:00:00 StartTime=10 EndTime=20 Deadline=N/A "
@@ -53,7 +53,7 @@ def test_a_run_names_no_slurm_conf_of_another_user(given: str, tmp_path: Path) -
         slurm_of(RunFolder(run))
 
 
-# --- how a command is run: programs of the same names, which do as they are told ------------------------
+# --- running a command: scripted programs of the same names ---------------------------------------------
 
 AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 
@@ -68,7 +68,7 @@ Script = Callable[[str, str], Path]
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Puts a program of a name before all others; it runs in the place where it leaves its notes."""
+    """Put a program of this name first on PATH. It runs in the folder of its notes."""
     place = tmp_path / "bin"
     place.mkdir()
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")

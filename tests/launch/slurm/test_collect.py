@@ -1,4 +1,4 @@
-"""Collecting a queued run: the scheduler's rows go to their attempts, nothing known is taken back, all is sealed."""
+"""Collecting a queued run: scheduler rows go to their attempts, known facts are kept, all is sealed."""
 
 import json
 import subprocess
@@ -90,7 +90,7 @@ def test_a_scheduler_that_has_forgotten_the_job_takes_nothing_back(run: RunFolde
 
 
 def test_two_shells_at_once_leave_one_whole_result(run: RunFolder) -> None:
-    """With different words of the scheduler, so that whoever is second changes a file that the first has sealed."""
+    """With different records of the scheduler, so that the second shell changes a file that the first has sealed."""
     add_attempt(run, 1, restarts=0)
     code = (
         "import sys, json, msgspec\n"

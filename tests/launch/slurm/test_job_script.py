@@ -1,6 +1,6 @@
 """job.sbatch: whole scripts as recorded in golden_jobs/, what cannot be said in one, and how they are quoted.
 
-After a change that is meant, record the golden jobs anew and read the diff:
+After an intended change, record the golden jobs again and read the diff:
 
     STEPMARK_RECORD_GOLDEN=1 python -m pytest tests/launch/slurm/test_job_script.py
 """
@@ -153,7 +153,7 @@ def test_gpus_are_never_asked_for_on_a_cpu() -> None:
 
 @pytest.mark.parametrize(("gpus", "segment"), [(4, None), (8, 2), (72, 18), (80, 10), (512, 16)])
 def test_a_job_lies_within_racks_that_nvlink_joins(gpus: int, segment: int | None) -> None:
-    """All nodes of up to a rack together; else equal parts, each in a rack. What a person asks for goes first."""
+    """All nodes of up to a rack together; otherwise equal parts, each in a rack. The user's option wins."""
     benchmark = resolved(NEMO, model="llama3_70b", task="lora", dtype="bf16", gpus=8)
     benchmark = msgspec.structs.replace(benchmark, hardware=CONFIGS.hardware("gb200"), gpus=gpus, nodes=gpus // 4)
     place, plan = place_of(benchmark, NEMO), NEMO.plan(benchmark)

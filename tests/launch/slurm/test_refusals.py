@@ -1,4 +1,4 @@
-"""What Slurm would let wait for ever, or start where it cannot work, is refused before a job is submitted."""
+"""Jobs that Slurm would let wait forever, or start in vain, are refused before they are submitted."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""task.sh, run as Slurm would: what it tells the program, and what it writes down of its end."""
+"""task.sh, run as by Slurm: the variables that it sets, and its record of the program's end."""
 
 import json
 import os
@@ -96,14 +96,14 @@ def test_the_first_failure_stays_the_first(tmp_path: Path) -> None:
 
 
 def test_it_outlives_the_signals_that_its_program_gets(tmp_path: Path) -> None:
-    """Slurm signals both; the program has the default actions, whatever the wrapper does."""
+    """Slurm signals both; the program has the default actions, unlike the wrapper."""
     program = "import signal, sys, time; print(signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL, flush=True)\n"
     program += "signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))\ntime.sleep(20)"
     task = start(tmp_path, "python3", "-c", program)
     assert task.stdout is not None
     assert task.stdout.readline() == "True\n"
     for number in (signal.SIGUSR2, signal.SIGTERM):
-        task.send_signal(number)  # to the wrapper alone
+        task.send_signal(number)  # only to the wrapper
     time.sleep(0.3)
     assert task.poll() is None
     subprocess.run(["pkill", "-TERM", "-P", str(task.pid)], check=True)
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) ->
     assert ends(tmp_path / "gone", "true")[0] == 0
 
 
-# --- beside its own GPU -------------------------------------------------------------------------
+# --- binding to its own GPU ---------------------------------------------------------------------
 
 NVIDIA_SMI = """#!/bin/bash
 [ "$2" = --query-gpu=pci.bus_id ] || exit 2
@@ -172,7 +172,7 @@ def test_a_task_is_bound_to_the_node_of_its_own_gpu(machine: Machine) -> None:
     saw, binding, said = machine.task(0)
     assert (saw.splitlines()[-1], said) == ("numactl --cpunodebind=0 --membind=0", "")
     assert binding == {"gpu": "0000:1b:00.0", "node": 0, "cpus": "0", "by": "numactl", "why": ""}
-    machine.write(machine.programs / "numactl", "#!/bin/bash\nexit 1\n")  # as where a container forbids it
+    machine.write(machine.programs / "numactl", "#!/bin/bash\nexit 1\n")  # as in a container that forbids it
     saw, binding, said = machine.task(1)
     assert (saw.split(), said) == (["Cpus_allowed_list:", "1", "numactl", "none"], "")
     assert binding == {"gpu": "0008:01:00.0", "node": 1, "cpus": "1", "by": "taskset", "why": ""}
@@ -181,7 +181,7 @@ def test_a_task_is_bound_to_the_node_of_its_own_gpu(machine: Machine) -> None:
 def test_the_gpu_is_the_one_that_slurm_shows_the_task(machine: Machine) -> None:
     assert machine.task(0, CUDA_VISIBLE_DEVICES="1,0")[1]["node"] == 1
     (machine.phase_dir / "exits-rank1.jsonl").unlink(missing_ok=True)
-    assert machine.task(1, CUDA_VISIBLE_DEVICES="GPU-b")[1]["node"] == 1  # each task sees its own alone
+    assert machine.task(1, CUDA_VISIBLE_DEVICES="GPU-b")[1]["node"] == 1  # each task only sees its own
 
 
 @pytest.mark.parametrize(

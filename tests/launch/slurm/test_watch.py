@@ -26,7 +26,7 @@ RUNNING = QueueState(job_id="7", state="RUNNING")
 
 
 class FakeSlurm:
-    """Answers about job 7 what it was told to, one answer a question; then it is gone from the queue."""
+    """Give scripted answers about job 7, one per question; then the job has left the queue."""
 
     def __init__(self, answers: Sequence[QueueState | Exception]) -> None:
         self.answers = list(answers)

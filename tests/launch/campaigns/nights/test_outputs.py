@@ -1,4 +1,4 @@
-"""Where a report of a night may be written."""
+"""The allowed places of a night's report."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A suite of naps: launch/nightly.py on the toy backend, in a home of its own.
+"""A suite of naps: launch/nightly.py on the toy backend, in its own home.
 
 Nights run in a fork of the test, on a machine that is made up: its workers nap in no time, and write what they would
 have written. What surrounds them (folders, results, records, verdicts) is made as always. `start` starts a real one.
@@ -26,7 +26,7 @@ from tests.toy_backend import install, make_environment_in
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 LIMIT_SECONDS = 240
-SECONDS = itertools.count(1)  # of which a night takes one, so that none waits for a name of its own
+SECONDS = itertools.count(1)  # each night uses one, so that none waits for a unique name
 
 SUITE = """\
 name: naps
@@ -134,7 +134,7 @@ class Naps:
         self.machine.longer = times
 
     def let_fail(self, *numbers: int) -> None:
-        """Of the runs from now on, the first is 1: these raise an error."""
+        """Let these of the next runs, counted from 1, raise an error."""
         self.machine.failing = tuple(self._runs_so_far() + number for number in numbers)
 
     def let_kill(self, number: int) -> None:
@@ -220,5 +220,5 @@ def judged(report: dict[str, Any], name: str, metric: str = "seconds_per_step") 
 
 
 def used_as(report: dict[str, Any], name: str) -> list[str]:
-    """What each night of a cell's step times was used as."""
+    """Return how each night of a cell's step times was used."""
     return [point["used_as"] for point in judged(report, name)["points"]]
