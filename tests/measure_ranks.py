@@ -4,7 +4,7 @@
 
 The events of each rank are generated. Separate processes then follow, finish and verify the run. The output: the
 files that a look opens, peak memory and seconds of each part, and the size and reading time of steps.jsonl. A
-second run has generated telemetry, one sample a second of 8 GPUs on each node; its TensorBoard events and its page are made, too.
+second run has generated telemetry, one sample a second of 8 GPUs on each node, and its TensorBoard events and page.
 Everything is in a temporary folder (--dir=DIR: below DIR).
 """
 
