@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def standalone(drawing: str) -> str:
-    """Return a file of its own, with its colours for light and dark on paper."""
+    """Return a separate file with the colours for light and dark."""
     css = (HERE / "page.css").read_text(encoding="utf-8")
     palette = css[css.index(":root {") : css.index("*, *::before")]
     width, height = (float(number) for number in drawing.split('viewBox="0 0 ')[1].split('"', maxsplit=1)[0].split())

@@ -1,4 +1,4 @@
-"""Makes the pictures of commands: they run here, and their output becomes an SVG.
+"""Make the pictures of commands: they run here, and their output becomes an SVG.
 
 .venv/bin/python docs/make_pictures.py [NAME ...]
 """

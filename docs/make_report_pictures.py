@@ -176,7 +176,7 @@ def served(place: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def opened(started: "Browser", url: str, found: str, height: int) -> "Iterator[Page]":
-    """A page of the dashboard once `found` is there."""
+    """Return a page of the dashboard once `found` is visible."""
     context = started.new_context(viewport={"width": LAPTOP, "height": height})
     page = context.new_page()
     page.goto(url)

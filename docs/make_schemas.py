@@ -34,7 +34,7 @@ from launch.preflight.machine import MachineCheck  # noqa: E402
 from launch.terminal import documents as d  # noqa: E402
 
 Named = dict[str, str]
-# The words of a command -> what its document is; where it is one of several, the flag that chooses it stands with it.
+# The words of a command, with the flag that selects one of several documents -> its document.
 DOCUMENTS: dict[str, Any] = {
     "error": d.Error,
     "ended": d.Ended,
@@ -92,7 +92,7 @@ DOCUMENTS: dict[str, Any] = {
 
 
 def text() -> str:
-    """Of all documents; what several share is described once, in $defs."""
+    """Return the schemas of all documents; common parts are described once, in $defs."""
     found, parts = msgspec.json.schema_components(list(DOCUMENTS.values()), ref_template="#/$defs/{name}")
     lines = [
         ",\n".join(f" {json.dumps(name)}: {json.dumps(one)}" for name, one in rows.items())

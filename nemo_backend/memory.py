@@ -172,7 +172,8 @@ def _by_block(model: Settings) -> bool:
 def _recomputed_layers(benchmark: Benchmark, model: Settings) -> int:
     """Return the number of layers that are recomputed as a whole.
 
-    `block` recomputes the first ones of each stage (with interleaving, of each part); other methods all layers."""
+    `block` recomputes the first ones of each stage (with interleaving, of each part); other methods all layers.
+    """
     if model.get("recompute_granularity") != "full":
         return 0
     if not _by_block(model):
