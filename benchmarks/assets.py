@@ -116,7 +116,7 @@ def find_asset(needs: Needs, name: str) -> Asset:
 
 
 class Found(Value, frozen=True):
-    """What is there of one asset, by the sizes of its files."""
+    """The state of one asset on disk, by the sizes of its files."""
 
     asset: Asset
     state: Literal["present", "incomplete", "missing"]

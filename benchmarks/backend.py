@@ -47,7 +47,7 @@ class LockFile(Value, frozen=True):
 
 
 class EnvironmentSpec(Value, frozen=True):
-    """What an engine's workers run in: a virtual environment, made on first use from the first lock file that fits,
+    """The environment of an engine's workers: a virtual environment, made on first use from the first fitting lock,
     or at a site that has a container runtime, a container.
     """
 
@@ -62,7 +62,7 @@ class EnvironmentSpec(Value, frozen=True):
 
 
 class FlagFact(Value, frozen=True):
-    """What is known of one compiler flag before any compiler is asked."""
+    """The known facts of one compiler flag before any compiler is asked."""
 
     flag: str  # as given, name=value
     status: Literal["known", "unknown", "not listed"]
@@ -132,7 +132,7 @@ class LogFormat(Protocol):
 
 
 class Backend(Protocol):
-    """What every framework must answer to be measured by Stepmark. All else it may offer is a capability, below."""
+    """The core interface of every framework. Everything else is an optional capability, below."""
 
     name: str
     title: str
@@ -148,18 +148,18 @@ class Backend(Protocol):
         """Return the layout that the framework's sharding settings produce on `gpus` devices."""
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        """Why this framework cannot run the benchmark; empty when it can."""
+        """Return why this framework cannot run the benchmark; empty if it can."""
 
     def storage(self, benchmark: Benchmark) -> Storage:
-        """How the framework stores what a training step needs, for the estimate of memory."""
+        """Return how the framework stores the state of a training step, for the estimate of memory."""
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:
-        """What an engine runs in; the lock files are those for the devices of a platform (Hardware.platform)."""
+        """Return the environment of an engine, with the lock files for a platform (Hardware.platform)."""
 
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
-        """What the workers of one phase wrote, whole or half way."""
+        """Return the records that the workers of one phase wrote, complete or partial."""
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         """A function that gives the steps written since it was last called, while the phase runs."""
@@ -194,7 +194,7 @@ class TrainsAdapters(Protocol):
     """--task=lora."""
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
-        """What the framework's adapter settings mean in common words."""
+        """Return the adapters that the framework's settings describe."""
 
     def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:
         """Return the settings for these adapters. Raise RequestError if the framework does not support them."""
@@ -225,7 +225,7 @@ class CompilerFlags(Protocol):
         """Return the flags of --set=xla_group=NAME for a device. Raise RequestError if it has no such group."""
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
-        """How to find out whether flags (each --name=value) are right."""
+        """Return how to check flags (each --name=value)."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""How Stepmark says no: one error carries what, where, why, and the command to run next.
+"""Errors of Stepmark: each carries what, where, why, and the command to run next.
 
 Exit codes are a public contract: 1 the run failed, 2 the request was wrong and nothing
 started, 3 it ran but the result is invalid.
@@ -30,7 +30,7 @@ class StepmarkError(Exception):
         self.next_command = next_command
 
     def words(self) -> dict[str, str]:
-        """For --json."""
+        """Return the parts of the error for --json."""
         return {"what": self.what, "where": self.where, "why": self.why, "next": self.next_command}
 
     def __str__(self) -> str:

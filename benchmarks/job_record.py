@@ -72,7 +72,7 @@ class Binding(Value, frozen=True):
 
 
 class Ended(Value, frozen=True):
-    """How a process of a run ended, as the site saw it. Lines of exits.jsonl, and of a queue's exits-rankN.jsonl."""
+    """The end of a process of a run, as the site saw it. Lines of exits.jsonl, and of a queue's exits-rankN.jsonl."""
 
     rank: int
     exit_code: int | None  # negative: a signal; None: it was still running when the site let go of it
@@ -84,7 +84,7 @@ class Ended(Value, frozen=True):
 
 
 class AttemptEnd(Value, frozen=True):
-    """How one attempt of a run ended. A part of result.json."""
+    """The end of one attempt of a run. A part of result.json."""
 
     attempt: int
     outcome: OutcomeKind

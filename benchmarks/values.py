@@ -248,7 +248,7 @@ class RecipeDefaults(Value, frozen=True):
 
 
 class Recipe(Value, frozen=True):
-    """How a model is trained for a task by a backend: parallelism, batch and knobs, with their source."""
+    """The recipe of a backend to train a model for a task: parallelism, batch and knobs, with their source."""
 
     name: str
     title: str
@@ -274,7 +274,7 @@ class Recipe(Value, frozen=True):
 
 
 class Parallelism(Value, frozen=True):
-    """How the devices share the work; the product of all but virtual_pipeline is the device count."""
+    """The division of work among devices; the product of all but virtual_pipeline is the device count."""
 
     data: int = 1
     fsdp: int = 1
@@ -301,7 +301,7 @@ class Parallelism(Value, frozen=True):
 
 
 class Profiling(Value, frozen=True):
-    """What a profiler records of a run: of which ranks, from which step to which."""
+    """The ranks and steps that a profiler records."""
 
     ranks: list[int]
     start_step: int
@@ -321,7 +321,7 @@ SUBMISSION_ENGINE = "mlperf_"  # and its name: an engine in which NVIDIA's own p
 
 
 class Batch(Value, frozen=True):
-    """How many tokens a step trains, and how they are shared out."""
+    """The tokens of a step, and their division."""
 
     sequence_length: int
     micro_batch_size: Positive
@@ -334,7 +334,7 @@ class Batch(Value, frozen=True):
 
 
 class RunSettings(Value, frozen=True):
-    """How the framework is set up."""
+    """The settings of the framework."""
 
     knobs: dict[str, Scalar]  # the backend's own settings
     environment: dict[str, str]
@@ -344,7 +344,7 @@ class RunSettings(Value, frozen=True):
 
 
 class Instruments(Value, frozen=True):
-    """What records, guides or slows the training steps."""
+    """The options that record, guide or slow the training steps."""
 
     profile: str = "none"
     profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls does not count as one)
@@ -531,7 +531,7 @@ class Step(Value, frozen=True, gc=False):  # a log has millions of them, and the
 
 
 class WorkerFacts(Value, frozen=True):
-    """What a worker saw inside the framework, once, before the first step."""
+    """The facts that a worker recorded inside the framework, once, before the first step."""
 
     rank: int
     process_count: int | None  # None, here and below: the framework's own logs are all there is, and do not say
@@ -550,7 +550,7 @@ class WorkerFacts(Value, frozen=True):
 
 
 class WorkerEnd(Value, frozen=True):
-    """How a worker ended. `failures` are broken assertions: the run finished but proves nothing."""
+    """The end of a worker. `failures` are broken assertions: the run finished but proves nothing."""
 
     rank: int
     status: Literal["done", "error", "interrupted"]
@@ -580,7 +580,7 @@ class PgleProfile(Value, frozen=True):
 
 
 class PgleSeen(Value, frozen=True):
-    """What a phase shows of profile-guided latency estimation: whether it was applied, and how that is known."""
+    """The evidence of a phase for profile-guided latency estimation: whether it was applied, and why."""
 
     applied: bool
     reason: str
@@ -598,7 +598,7 @@ class MlperfEvaluation(Value, frozen=True):
 
 
 class MlperfOutcome(Value, frozen=True):
-    """What an MLPerf run's own log says became of it. Seconds are its own clock's, from run_start to run_stop."""
+    """The outcome of an MLPerf run by its own log. Seconds are by its own clock, from run_start to run_stop."""
 
     benchmark: str
     file: str  # of the phase's folder
@@ -668,7 +668,7 @@ class Window(Value, frozen=True):
 
 
 class Recompute(Value, frozen=True):
-    """What a framework computes a second time, in the backward pass, because it was not kept."""
+    """The activations that a framework recomputes in the backward pass instead of keeping them."""
 
     matmuls: frozenset[str] = frozenset()  # of a layer's forward pass, names of ledger.LAYER_MATMULS
     layers: int | None = None  # number of layers that do so; None: all layers
@@ -701,7 +701,7 @@ class NumberBytes(Value, frozen=True):
 
 
 class Storage(Value, frozen=True):
-    """How a framework stores what a training step needs."""
+    """How a framework stores the state of a training step."""
 
     saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
     numbers: NumberBytes

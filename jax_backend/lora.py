@@ -57,7 +57,7 @@ def settings_for(lora: Lora) -> dict[str, Scalar]:
 
 
 def pattern(targets: Sequence[str]) -> str:
-    """One pattern of module paths for all targets, in the order of the table."""
+    """Return one pattern of module paths for all targets, in the order of the table."""
     modules = [module for target, (module, _, _) in MODULES.items() if target in targets]
     parts = []
     for place in dict.fromkeys(module.partition("/")[0] for module in modules):

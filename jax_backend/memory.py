@@ -53,7 +53,7 @@ DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 
 
 def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
-    """As XLA compiles MaxText's scan over layers for a GPU; for other devices it was not looked into."""
+    """Return the buffers of MaxText's scan over layers, as XLA compiles it for a GPU."""
     knobs, model, share = benchmark.settings.knobs, benchmark.model, benchmark.parallelism
     if benchmark.hardware.kind != "gpu" or not knobs.get("scan_layers", True):
         return None
@@ -85,7 +85,7 @@ def _flag(benchmark: Benchmark, name: str) -> bool:
 
 
 def _is_blackwell(benchmark: Benchmark) -> bool:
-    """By what it alone has: numbers of four bits."""
+    """Return whether a GPU is a Blackwell, the only one with four-bit numbers."""
     return "nvfp4" in benchmark.hardware.peaks
 
 

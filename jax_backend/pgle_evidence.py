@@ -1,4 +1,4 @@
-"""What a MaxText phase shows of profile-guided latency estimation: in its logs, its events and its program.
+"""The evidence of a MaxText phase for profile-guided latency estimation: its logs, events and program.
 
 Every rank must show it: one that does not schedules another program than the others, in silence. A log that is not
 there shows nothing.

@@ -54,7 +54,7 @@ FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measur
 
 
 class WorkerOptions(NamedTuple):
-    """What the worker of one phase gets in addition to the benchmark's settings."""
+    """The options of a phase's worker, in addition to the benchmark's settings."""
 
     options: list[str]
     changed: dict[str, Scalar] = {}  # MaxText's settings
@@ -119,7 +119,7 @@ def _convert(benchmark: Benchmark) -> Phase:
 
 
 def _measured_options(benchmark: Benchmark) -> WorkerOptions:
-    """By --pgle, --profile and --inject_slowdown: of the measured phase."""
+    """Return the options of the measured phase for --pgle, --profile and --inject_slowdown."""
     options, changed, flags, variables = _with_pgle(benchmark)
     options = [*options, *slowdown_option(benchmark)]
     profiling = _of_processes(benchmark)
@@ -152,7 +152,7 @@ def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
-    """What is recorded, of the processes that exist: on a CPU one holds many devices."""
+    """Return the profiling of existing processes: on a CPU, one process holds many devices."""
     if benchmark.instruments.profiling is None:
         return None
     processes = benchmark.nodes * planning.tasks_per_node(benchmark)
@@ -232,7 +232,7 @@ def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
-    """What --set says of a flag or variable that the phases fill themselves would be lost in one of them."""
+    """Refuse --set for a flag or variable that the phases set themselves, because one of them would lose it."""
     if benchmark.instruments.pgle == "off":
         return
     groups = [_flag_group(name) for name in GROUPS[benchmark.instruments.pgle]]

@@ -139,7 +139,7 @@ def model_settings(model: Model) -> dict[str, Scalar]:
 
 
 def tasks_per_node(benchmark: Benchmark) -> int:
-    """One process a GPU, as the recipe runs; one process for all of a CPU's virtual devices."""
+    """Return the processes per node: one per GPU as in the recipe, or one for all virtual devices of a CPU."""
     return 1 if benchmark.hardware.kind == "cpu" else benchmark.gpus // benchmark.nodes
 
 
@@ -205,7 +205,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
-    """As MaxText 0.2.5 imports it. Its own fp8 (quantization=fp8) needs none."""
+    """Return the settings for which MaxText 0.2.5 imports it. MaxText's own fp8 (quantization=fp8) does not."""
     found = {}
     if benchmark.settings.knobs.get("attention") == "cudnn_flash_te":
         found["attention=cudnn_flash_te"] = "--set=attention=cudnn_flash_jax"
@@ -248,7 +248,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _uneven_pipeline(benchmark: Benchmark) -> Iterator[RequestError]:
-    """As MaxText 0.2.5 asserts after its start (configs/types.py:4587)."""
+    """Refuse what MaxText 0.2.5 asserts after its start (configs/types.py:4587)."""
     share, knobs, size = benchmark.parallelism, benchmark.settings.knobs, benchmark.batch.micro_batch_size
     replicas, parts = share.data * share.fsdp, int(knobs.get("num_pipeline_microbatches", -1))
     least = share.pipeline * (2 if knobs.get("pipeline_delay_activation_forwarding") else 1)
@@ -291,7 +291,7 @@ def parallelism(knobs: dict[str, Scalar]) -> Parallelism:
 
 
 def between_nodes(knobs: dict[str, Scalar]) -> int:
-    """How many shares the dcn_* axes make."""
+    """Return the number of parts along the dcn_* axes."""
     return prod(_size(knobs, "dcn", axis) for axis in AXIS_WORDS)
 
 

@@ -20,7 +20,7 @@ Device = Literal["cpu", "gpu", "hopper", "blackwell"]
 
 
 class FlagRow(Value, frozen=True):
-    """One flag: what it is for, which of the asked versions know it, and what came after it."""
+    """One flag: its purpose, the versions that know it, and its successors."""
 
     reason: str
     hardware: list[Device]
@@ -93,12 +93,12 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
 
 
 def is_known(row: FlagRow) -> bool:
-    """To any version that a run may have today."""
+    """Return whether a flag is known to any current version."""
     return any(version in row.versions for version in table().current)
 
 
 def fact(flag: str) -> FlagFact:
-    """What the table says of --name=value."""
+    """Return the facts of --name=value in the table."""
     name, _, value = flag.removeprefix("--").partition("=")
     row = table().flags.get(name)
     if row is None:

@@ -32,7 +32,7 @@ NEMO, BRIDGE = "nemo", "bridge"
 
 
 class Engine(Protocol):
-    """What each of the three planning modules answers."""
+    """The interface of the three planning modules."""
 
     def environment(self, engine: str, platform: str) -> EnvironmentSpec: ...
 
@@ -142,7 +142,7 @@ class NemoBackend:
         return SideProgram(command=command, platform=platform)
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Without fused kernels: Transformer Engine is not needed, and it is the arithmetic that is compared."""
+        """Return the program without fused kernels, and so without Transformer Engine: only arithmetic counts."""
         if benchmark.engine != NEMO:
             return None
         plain = {

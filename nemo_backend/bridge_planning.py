@@ -135,7 +135,7 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def command(benchmark: Benchmark) -> list[str]:
-    """What a user of Megatron-Bridge would type in its container, once a GPU."""
+    """Return the command that a user of Megatron-Bridge would type in its container, once per GPU."""
     mode, _ = TASKS[benchmark.task]
     kind = "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
     preset = "mock" if benchmark.data in MADE_UP_DATA else kind

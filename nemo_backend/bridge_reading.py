@@ -94,7 +94,7 @@ def _ours(steps: list[Step]) -> list[Step]:
 
 
 def _facts(texts: Logs, processes: int) -> list[WorkerFacts]:
-    """What was printed once before the first step; nothing where the run did not get so far."""
+    """Return the facts that were printed before the first step; empty if the run did not get there."""
     if ON_CUDA not in texts:
         return []
     mesh = {axis: int(found[1] or found[2]) for axis, pattern in MESH.items() if (found := texts.search(pattern))}
@@ -118,7 +118,7 @@ def _facts(texts: Logs, processes: int) -> list[WorkerFacts]:
 
 
 def _parameters(mesh: dict[str, int], texts: Logs) -> int | None:
-    """What rank 0 holds, if it holds the whole model: shares of a tensor group each have copies of the norms."""
+    """Return rank 0's parameters if it has the whole model: parts of a tensor group have copies of the norms."""
     count = texts.search(PARAMETERS)
     whole = mesh.get("tensor") == mesh.get("pipeline") == 1
     return int(count[1]) if count and whole else None
@@ -140,7 +140,7 @@ def _ends(texts: Logs, steps: list[Step]) -> list[WorkerEnd]:
 
 
 def _failures(steps: list[Step]) -> Iterator[str]:
-    """What shows that the run did no training worth timing. Megatron prints no loss that is not a number."""
+    """Yield signs that the run did no training worth timing. Megatron does not print a NaN loss."""
     for reason in dict.fromkeys(step.excluded_because for step in steps if step.excluded_because):
         found = [step.step for step in steps if step.excluded_because == reason]
         yield f"Megatron reported {len(found)} of {len(steps)} steps as '{reason}', the first was step {found[0]}"

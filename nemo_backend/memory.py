@@ -1,4 +1,4 @@
-"""How Megatron stores what a training step needs, and what it computes again instead of keeping it."""
+"""How Megatron stores the state of a training step, and what it recomputes instead of keeping it."""
 
 from collections.abc import Mapping
 
@@ -149,7 +149,7 @@ NOT_KEPT: dict[str, frozenset[str]] = {"mlp": frozenset({"mlp_norm", "mlpwi", "m
 
 
 def _recompute(model: Settings, modules: set[str], again: int) -> Recompute | None:
-    """What Megatron's recompute_* settings mean; None for modules that a dense Llama does not have."""
+    """Return the meaning of Megatron's recompute_* settings; None for modules that a dense Llama does not have."""
     if model.get("recompute_granularity") == "full":
         return Recompute(matmuls=frozenset(LAYER_MATMULS), layers=again if _by_block(model) else None)
     if not modules <= MODULES.keys():
@@ -158,7 +158,7 @@ def _recompute(model: Settings, modules: set[str], again: int) -> Recompute | No
 
 
 def _modules(model: Settings) -> set[str]:
-    """Those that selective recomputation computes again."""
+    """Return the modules that selective recomputation recomputes."""
     if model.get("recompute_granularity") != "selective":
         return set()
     text = str(model.get("recompute_modules", SELECTED))  # [core_attn, mlp] or core_attn,mlp
@@ -170,10 +170,7 @@ def _by_block(model: Settings) -> bool:
 
 
 def _recomputed_layers(benchmark: Benchmark, model: Settings) -> int:
-    """Return the number of layers that are recomputed as a whole.
-
-    `block` recomputes the first ones of each stage (with interleaving, of each part); other methods all layers.
-    """
+    """Return the number of layers recomputed as a whole; with `block`, the first ones of each stage or stage part."""
     if model.get("recompute_granularity") != "full":
         return 0
     if not _by_block(model):

@@ -75,7 +75,7 @@ def settings() -> dict[str, str]:
 
 
 def reserved() -> dict[str, str]:
-    """What no run may set, with the reason."""
+    """Return the variables that no run may set, with the reason."""
     kept = {kept.name: f"nothing: {kept.why}" for one in submissions().values() for kept in one.kept}
     return {**kept, **listed_as_reserved("mlperf")}
 
@@ -160,7 +160,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
 
 
 def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
-    """What the submission reads, and must not write."""
+    """Return the mounts that the submission reads and must not write."""
     return [f"{benchmark.data}/{mount.folder}:{mount.inside}:ro" for mount in submission.mounts]
 
 

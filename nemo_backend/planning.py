@@ -265,7 +265,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 
 
 def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Those of the other engine, without effect, or not for this GPU."""
+    """Refuse settings of the other engine, settings without effect, or not for this GPU."""
     for name in benchmark.settings.knobs:
         if name not in settings():
             yield RequestError(

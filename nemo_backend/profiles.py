@@ -45,7 +45,7 @@ def perf_phase(
 
 
 def worker_options(profiling: Profiling | None) -> list[str]:
-    """What NeMo's worker must know: where to begin and end, on which ranks, and which steps to mark."""
+    """Return the options of NeMo's worker: where to begin and end, on which ranks, and which steps to mark."""
     if profiling is None:
         return []
     disturbed = disturbed_steps(profiling)

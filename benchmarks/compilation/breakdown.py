@@ -1,4 +1,4 @@
-"""Where the time of a compiled step goes: the shares of a step, and the schedule of each loop along time. Pure.
+"""The time of a compiled step: the shares of its parts, and the schedule of each loop over time. Pure.
 
 Compute, communication and a side stream each run one operation at a time, in the order of the schedule. An
 operation that starts on another stream is awaited at its `done`. The rates are published ones and nothing is fitted,
@@ -48,7 +48,7 @@ class Breakdown(NamedTuple):
 
 
 def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
-    """Without shares, and with the reason, if a rate of the device is not known."""
+    """Return the breakdown. If a rate of the device is not known, it has the reason and no shares."""
     missing = [f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates]
     if not hardware.achievable or "bf16" not in hardware.peaks:
         missing.insert(0, "achievable")
@@ -76,7 +76,7 @@ def _notes(schedule: Schedule, hardware: Hardware, rates: "Rates") -> Iterator[s
 
 
 class Rates(NamedTuple):
-    """What a device reaches. FLOPs and bytes a second."""
+    """The rates of a device in FLOPs and bytes per second."""
 
     matmul_flops: dict[str, float]  # precision -> achievable
     attention_flops: dict[str, float]  # forward, backward

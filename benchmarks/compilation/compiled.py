@@ -1,4 +1,4 @@
-"""What is asked of a compile program and what it reports of a training step: its memory, and its schedule.
+"""The request to a compile program, and its report of a training step: memory and schedule.
 
 How often what is computed in a step, and what hides its collectives, follows from the schedule. Pure.
 """
@@ -95,7 +95,7 @@ def _executed(operations: Sequence[Operation], schedule: Schedule, often: int = 
 
 
 def _executions(schedule: Schedule) -> Counter[str]:
-    """How often each computation runs in a step."""
+    """Return how often each computation runs in a step."""
     found = Counter({schedule.entry: 1})
     for one, often in _executed(schedule.computations[schedule.entry], schedule):
         if one.what == "loop":
@@ -139,7 +139,7 @@ def kernels(schedule: Schedule) -> list[Kernels]:
 
 
 class Overlap(Value, frozen=True):
-    """One collective of the program, and what lies between its start and its done."""
+    """One collective of the program, and the work between its start and its done."""
 
     name: str
     kind: str

@@ -143,7 +143,7 @@ def kernels_grid(schedule: Schedule) -> Grid:
 
 
 def collectives_grid(schedule: Schedule) -> Grid:
-    """Those of one kind together, and what is scheduled between their start and their done."""
+    """Return the collectives of one kind together, and the work between their start and their done."""
     found = overlap(schedule)
     groups: dict[tuple[str, str, str, str], list[Overlap]] = {}
     for one in found:

@@ -90,7 +90,7 @@ def flag_sets(text: str) -> dict[str, dict[str, str]]:
 
 
 def ranked(programs: Mapping[str, Program]) -> list[str]:
-    """Those that fit first, then by the bytes that nothing hides for each token, then by memory."""
+    """Return the programs that fit first, then by exposed bytes per token, then by memory."""
 
     def key(name: str) -> tuple[bool, float, float]:
         one = programs[name]
@@ -161,7 +161,7 @@ def exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkErro
 
 
 def changed(compiled: Compiled, first: Compiled) -> str:
-    """What differs in the finished program, in words."""
+    """Return the differences of the finished programs in words."""
     if compiled.program_sha256 == first.program_sha256:
         return "the same program"
     now, before = (Counter(one.kind for one in overlap(program.schedule)) for program in (compiled, first))

@@ -70,7 +70,7 @@ def _scalars(entry: FinishedRun) -> dict[str, float]:
 
 
 def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
-    """What decides comes early, what is watched late: the tab Time Series has its groups in this order."""
+    """The tab Time Series has its groups in this order: first the deciding metrics, last the watched ones."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
     return f"{place} nights of {plain(suite)}: {plain(one.metric.name)}{watched}/{plain(cell)}"
 

@@ -38,7 +38,7 @@ PERF, PROFILED, SLOWED = "perf", "profiled", "slowed"
 
 @functools.lru_cache(maxsize=8192)  # of a hundred thousand runs, most share their words
 def plain(text: str) -> str:
-    """As part of a tag or of a folder's name: letters, digits and a few signs."""
+    """Return a text as part of a tag or of a folder's name: letters, digits and a few signs."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text).strip("_.") or "_"
 
 
@@ -111,7 +111,7 @@ class ScalarWriter:
         return found
 
     def _when(self, step: Step) -> float:
-        """When a step ended, by the clock of rank 0's host where its worker says when it began."""
+        """Return when a step ended, by the clock of rank 0's host if its worker recorded the start."""
         if step.attempt not in self._begins:
             self._begins[step.attempt] = _begin_of(self._run.phase_dir(self._phase, step.attempt))
         begin = self._begins[step.attempt]
@@ -139,7 +139,7 @@ class ScalarWriter:
 
 
 def records_of(stream: BinaryIO, when: float) -> Any:
-    """What writes TensorBoard's records to a new file, which begins with the version."""
+    """Return a function that writes TensorBoard's records to a new file, which begins with the version."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 

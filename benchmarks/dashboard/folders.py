@@ -52,7 +52,7 @@ class Row(Value, frozen=True, tag=True):
 
 
 class Board(Value, frozen=True):
-    """One run of TensorBoard's as it is to be."""
+    """The wanted content of one run of TensorBoard."""
 
     name: str  # KIND/NAME: its folder below the log directory
     points: list[Point] = []
@@ -63,7 +63,7 @@ class Board(Value, frozen=True):
 
 @contextlib.contextmanager
 def alone(logdir: Path) -> Iterator[None]:
-    """One update at a time. Refuses a folder that holds something else: what is not wanted there is removed."""
+    """Lock a log directory for one update. Refuse other folders, because updates remove unneeded files."""
     if logdir.exists():
         status = logdir.stat()
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:

@@ -1,4 +1,4 @@
-"""What a chart or a table says of one run: its figures, what was asked, and the words that name its line. Pure."""
+"""The data of one run for charts and tables: its metrics, its request, and the name of its line. Pure."""
 
 import datetime
 import math

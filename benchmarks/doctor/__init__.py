@@ -1,1 +1,1 @@
-"""What the logs of a run that failed say: evidence, the first cause, and what is known of it. Pure."""
+"""The diagnosis of a failed run from its logs: evidence, the first cause, and its explanation. Pure."""

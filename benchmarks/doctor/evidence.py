@@ -112,7 +112,7 @@ class Finding(Value, frozen=True):
 
 
 class LogEvidence(Value, frozen=True):
-    """What one log says."""
+    """The evidence of one log."""
 
     file: str
     bytes: int

@@ -45,7 +45,7 @@ class Clock:
         self._utc_offset = utc_offset
 
     def first(self, line: bytes) -> float | None:
-        """When a line says that it was written."""
+        """Return the first time stamp of a line."""
         found = STAMP.search(line) if HAS_A_STAMP.search(line) else None
         return None if found is None else self._seconds(found)
 
@@ -149,7 +149,7 @@ def is_handed_on(error: bytes) -> bool:
 
 
 def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, bytes]]]:
-    """Where the last one begins, or what is there of the traceback ends; and the errors."""
+    """Return the start of the last error, or the end of an incomplete traceback; and the errors."""
     found: list[tuple[int, bytes]] = []
     end, ended, chained = 0, False, False  # ended: an error was read, and no further one is chained to it yet
     for start, line in lines:
@@ -207,6 +207,6 @@ def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
 
 
 def writer_end(line: bytes) -> int:
-    """Where the text of a line begins. A traceback is indented, so a blank more or less matters."""
+    """Return where the text of a line begins. Blanks count, because tracebacks are indented."""
     writer = WRITER.match(line)
     return writer.end() if writer and line[: writer.end()].strip() else 0

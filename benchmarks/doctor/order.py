@@ -54,7 +54,7 @@ ANY_YEAR = 2000  # for stamps without a year, all in the same log
 
 
 class Known(Value, frozen=True):
-    """What is known in addition to the logs, of a run that left more than them."""
+    """The facts of a run that it recorded in addition to its logs."""
 
     ended_well: bool = False
     failed: bool = False  # for certain
@@ -68,7 +68,7 @@ NOTHING = Known()
 
 
 class Entry(Value, frozen=True):
-    """One thing that was found, at its first line."""
+    """One finding, at its first line."""
 
     id: str
     kind: Kind
@@ -81,7 +81,7 @@ class Entry(Value, frozen=True):
 
 
 class Diagnosis(Value, frozen=True):
-    """What logs say of a failure."""
+    """The diagnosis of a failure from logs."""
 
     failed: bool
     entries: list[Entry]  # the first cause first

@@ -51,7 +51,7 @@ class Kind(StrEnum):
 
 
 class Symptom(Value, frozen=True):
-    """One way in which a failure shows, what it means and what helps."""
+    """One symptom of failures, its meaning and its remedies."""
 
     id: str
     phase: str
@@ -72,7 +72,7 @@ class Symptom(Value, frozen=True):
 
 
 class ErrorFamily(Value, frozen=True):
-    """What may be said of an error that shows no symptom, by its class in Python."""
+    """The text for an error without a symptom, by its class in Python."""
 
     pattern: str
     title: str
@@ -173,12 +173,12 @@ class Symptoms:
                 yield one
 
     def where_in(self, line: bytes, symptom: Symptom) -> tuple[int, int]:
-        """From where to where in a line a symptom shows."""
+        """Return the start and end of a symptom in a line."""
         found = self._shows[symptom.id].search(line)
         return found.span() if found else (0, 0)
 
     def says_more(self, text: bytes, symptom: Symptom) -> bytes:
-        """What the lines after the one that shows a symptom say more of it, if anything."""
+        """Return more of a symptom's message from the lines after it, if there is any."""
         found = re.search(symptom.then.encode(), b"\n".join(_bare_lines(text)[1:])) if symptom.then else None
         return found[1] if found else b""
 
@@ -190,7 +190,7 @@ class Symptoms:
         return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
 
     def matches(self, text: str, names: Sequence[str]) -> Iterator[tuple[Symptom, re.Match[bytes]]]:
-        """Where the lines of a short text show one of these symptoms."""
+        """Yield the matches of these symptoms in the lines of a short text."""
         known = [self.by_id[name] for name in names]
         for line in without_colours(text.encode()).splitlines():
             bare = line[writer_end(line) :]
@@ -269,7 +269,7 @@ class ProgressReader:
         return {one.of: found[1] for one, _, last in self._rows if one.last and (found := last.search(line))}
 
     def of(self, end: bytes, lasts: dict[str, bytes]) -> Progress | None:
-        """By the end of a log; None: its format is not known, or prints no last step."""
+        """Return the progress by the end of a log; None if its format is unknown or prints no last step."""
         for one, step, _ in self._rows:
             numbers = list(step.finditer(end))
             if numbers and one.of == BARS and numbers[-1][1] == numbers[-1][2]:

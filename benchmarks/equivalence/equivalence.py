@@ -127,7 +127,7 @@ class Comparison(Value, frozen=True):
 
 @dataclass
 class Proof:
-    """What --json prints; filled while the models are compared."""
+    """The document of --json, filled while the models are compared."""
 
     dtype: str
     hardware: str
@@ -250,7 +250,7 @@ def _largest(array: Array) -> float:
 
 
 def _relative(first: float, second: float) -> float:
-    """To the first; both zero are alike."""
+    """Return the difference relative to the first value; two zeros are equal."""
     apart = abs(first - second)
     return apart / abs(first) if first else (math.inf if apart else 0.0)
 
@@ -294,7 +294,7 @@ def _distance(first: Array, second: Array) -> float:
 
 
 def text(comparison: Comparison) -> str:
-    """One model's table."""
+    """Return the table of one model."""
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
     adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
     lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]

@@ -71,7 +71,7 @@ class CountedFlops(Value, frozen=True):
 
 
 class CaseReport(Value, frozen=True):
-    """What a backend computed."""
+    """The results of a backend."""
 
     parameters: int
     settings: dict[str, float | bool | str]  # of the model as it was built, read from its modules

@@ -29,7 +29,7 @@ _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueErr
 
 
 class Archived(NamedTuple):
-    """What an archive holds."""
+    """The contents of an archive."""
 
     sums: Mapping[str, str]  # path in the archive -> sha256
     sums_sha256: str

@@ -80,7 +80,7 @@ def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
 
 
 def _notes(entry: FinishedRun) -> list[str]:
-    """What must be known before a figure of the row is used, and what the run is called."""
+    """Return what a reader must know before using the row, and the labels of the run."""
     notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
     if entry.window.settling == "still moving":

@@ -128,7 +128,7 @@ def write(stream, value):
 
 
 class Node:
-    """What /proc says of the whole machine; a file that is missing leaves its figures null."""
+    """Return the state of the machine from /proc; values of a missing file are null."""
 
     def __init__(self, name):
         self._name = name
@@ -289,7 +289,7 @@ class Gpu:
         return found.decode(errors="replace") if isinstance(found, bytes) else found
 
     def remapped_rows(self):
-        """How many memory rows were replaced, for errors that could be corrected and for those that could not."""
+        """Return how many memory rows were remapped, for correctable and for uncorrectable errors."""
         found = self._query("nvmlDeviceGetRemappedRows")
         return None if found is None else sum(found[:2])
 

@@ -26,7 +26,7 @@ TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 
 
 class Device:
-    """What a backend's program knows: its device, and how to multiply on it."""
+    """The device of a backend's program, and how to multiply on it."""
 
     def __init__(self, platform: str) -> None:
         self.platform = platform

@@ -90,7 +90,7 @@ def numbers_of_this_task(rank: int) -> dict[str, str]:
 
 
 def nsys_options(options: argparse.Namespace, rank: int) -> list[str]:
-    """As NVIDIA's own recipes have it; kernels inside a CUDA graph are recorded one by one."""
+    """Return the options of NVIDIA's own recipes; kernels inside a CUDA graph are recorded one by one."""
     numbers = numbers_of_this_task(rank)
     # nsys fills %q{VARIABLE} itself, but would not find these outside Slurm.
     output = re.sub(

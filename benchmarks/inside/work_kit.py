@@ -119,7 +119,7 @@ def under(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
 
 
 def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: Callable[[], Arrays]) -> Arrays:
-    """What a case starts from: given weights, or its own initial ones, perturbed."""
+    """Return the initial weights of a case: given ones, or its own, perturbed."""
     seed = case["perturb_seed"]
     if seed is None:
         return below(given, WEIGHT)
@@ -137,7 +137,7 @@ def rounded_to_bf16(array: Array) -> Array:
 
 
 def perturbed(weights: Mapping[str, Array], seed: int) -> Arrays:
-    """At first norm scales are 1, attention is nearly uniform, adapters are nothing: an error would not be seen."""
+    """Perturb weights: initial norm scales of 1, uniform attention and adapters of 0 would hide errors."""
     numbers = np.random.default_rng(seed)
     found = {}
     for name, array in sorted(weights.items()):

@@ -172,7 +172,7 @@ class Slowdown:
         self._took = 0.0
 
     def end_of_step(self, end):
-        """When the step that was done at `end` is over. The first one compiles, and is as long as it is."""
+        """Return when the step that ended at `end` is over after its sleep. The first step has no sleep."""
         if self.fraction and self._last_end is not None:
             own = end - self._last_end
             time.sleep(self.fraction * own)

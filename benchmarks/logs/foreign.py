@@ -26,7 +26,7 @@ ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code ca
 
 
 class ForeignBenchmark(Value, frozen=True):
-    """What the flags say of the run."""
+    """The facts of a run from the flags."""
 
     model: str
     task: str
@@ -38,7 +38,7 @@ class ForeignBenchmark(Value, frozen=True):
 
 
 class ForeignResult(Value, frozen=True):
-    """As Result has it, of a run that Stepmark did not start."""
+    """The result of a run that Stepmark did not start, with the fields of Result."""
 
     status: Literal["valid", "invalid"]
     reasons: list[str]
@@ -191,7 +191,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
 def _whose_convention(
     workload: Workload, steps: Sequence[Step], seconds_resolution: Resolution, rate_resolution: Resolution
 ) -> Attribution | None:
-    """How the framework counted the FLOPs of the TFLOP/s that it printed: these over its own throughput."""
+    """Return the FLOP convention of the framework's TFLOP/s, from their ratio to its throughput."""
     ratios, uncertainties = [], []
     for step in steps:
         tflops, printed = step.framework_tflops_per_device, step.framework_tokens_per_second_per_device
@@ -230,7 +230,7 @@ def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> li
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:
-    """What rounding for print leaves open of a value, relative."""
+    """Return the relative uncertainty of a value from its rounding."""
     return resolution(value) / 2 / abs(value)
 
 

@@ -287,7 +287,7 @@ def _rates(values: Mapping[str, float]) -> dict[str, float]:
 
 @cache
 def formats_in(root: Path) -> tuple[TemplateFormat, ...]:
-    """Those of configs/log_formats."""
+    """Return the formats of configs/log_formats."""
     read = [TemplateFormat(path.stem, read_yaml(path, FormatFacts)) for path in sorted((root / FOLDER).glob("*.yml"))]
     return tuple(sorted(read, key=lambda one: one.facts.order))
 

@@ -134,7 +134,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
 
 
 def excluded_steps(marked: Sequence[Step]) -> dict[str, str]:
-    """Why steps do not count, and which; without those outside the window."""
+    """Return the reasons of excluded steps and the steps, without those outside of the window."""
     reasons: dict[str, list[int]] = {}
     for step in marked:
         if step.excluded_because not in (None, window.OUTSIDE_WINDOW):

@@ -40,7 +40,7 @@ class MachineGpu(Value, frozen=True):
 
 
 class MachineGpus(Value, frozen=True):
-    """What a run may use of this machine."""
+    """The GPUs of this machine that a run may use."""
 
     gpus: tuple[MachineGpu, ...] = ()
     driver: str | None = None
@@ -157,7 +157,7 @@ def _scale(request: Request, row: Hardware, count: int, configs: Configs, backen
 
 
 def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str:
-    """What was chosen for a request that left it open, in a line."""
+    """Return in one line what was chosen for a request that left it open."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
     flags = [
         f"--{name}={getattr(settled, name)}"

@@ -35,7 +35,7 @@ class MatmulShape(Value, frozen=True):
 
 
 class PeakRequest(Value, frozen=True):
-    """What to measure: every shape in every precision, in turns."""
+    """The measurements: every shape in every precision, in turns."""
 
     shapes: list[MatmulShape]
     dtypes: list[str]
@@ -67,7 +67,7 @@ def spread_text(spread: float | None) -> str:
 
 
 class PeakReport(Value, frozen=True):
-    """What a backend's program measured."""
+    """The measurements of a backend's program."""
 
     device_kind: str
     platform: str

@@ -67,7 +67,7 @@ def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
 
 
 def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
-    """That a GPU has too little memory."""
+    """Return the refusal if a GPU has too little memory."""
     storage = backend.storage(benchmark)
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
     if usable is None or needed <= usable:

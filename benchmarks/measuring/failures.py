@@ -1,4 +1,4 @@
-"""Why a run did not go through, in words: who failed first, how, where, and how far the run had come. Pure."""
+"""The reasons of a failed run: the first rank to fail, how, where, and the progress of the run. Pure."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def _who_failed_first(
 
 
 def _last(reached: Mapping[int, str], rank: int) -> str:
-    """How far a rank had come; where rank 0 reports for all, how far that had."""
+    """Return the progress of a rank, or of rank 0 if that reports for all."""
     return reached.get(rank) or reached.get(0, " before its first step")
 
 

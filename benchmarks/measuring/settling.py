@@ -49,7 +49,7 @@ class Movement(NamedTuple):
         return abs(self.percent) + BOUND * self.error
 
     def clearness(self) -> float:
-        """In standard errors."""
+        """Return the change in standard errors."""
         return abs(self.percent) / max(self.error, SMALLEST_ERROR)
 
 
@@ -179,7 +179,7 @@ def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
 
 
 def notes(window: Window) -> list[str]:
-    """What a reader must know before the median; none of a settled run."""
+    """Return warnings about the median; empty for a settled run."""
     if window.settling == "settled" or not window.counted:
         return []
     if window.settling == "still moving":

@@ -1,4 +1,4 @@
-"""What a run wrote -> result.json: its figures, whether they are valid, and why not. Pure."""
+"""Compute result.json from the records of a run: the metrics, their validity and the reasons. Pure."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -211,7 +211,7 @@ def _with_machines(
     sampled: Iterable[NodeRecord],
     marked: Sequence[Step],
 ) -> Result:
-    """What the machines did meanwhile, and how the ranks differ."""
+    """Return the telemetry of the machines, and the spread of the ranks."""
     counted = {step.step for step in marked if step.excluded_because is None}
     unclaimed = None if result.seconds_per_step.median is not None else result.null_because.get("seconds_per_step")
     found, why = of_run(sampled, benchmark, record, marked, result.window, unclaimed)
@@ -248,7 +248,7 @@ def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> 
 
 
 def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
-    """What a reader must know of the work: made-up data, and what the first rank's worker noted."""
+    """Return notes on the work: synthetic data, and the notes of the first rank's worker."""
     made_up = [f"{benchmark.data} {NO_TEXT}"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
@@ -296,7 +296,7 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
 
 
 def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
-    """What the framework counted in its own arrays and mesh must be what the benchmark asked for."""
+    """Return differences between the framework's own counts (arrays, mesh) and the benchmark."""
     model, lora = benchmark.model, benchmark.lora
     asked = flops.held_parameter_count(model, lora)
     trained = flops.trainable_parameter_count(model, lora)

@@ -92,7 +92,7 @@ class _Against(NamedTuple):
 
 
 def _tables(workload: Workload) -> list[tuple[str, Mapping[str, Peak]]]:
-    """Those that have a peak of the run's own precision; the datasheet first."""
+    """Return the tables with a peak of the run's own precision; the datasheet first."""
     tables = [
         (DATASHEET, workload.hardware.peaks),
         (PUBLISHED, workload.hardware.published),
@@ -169,7 +169,7 @@ def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
 
 
 def hardware_flops_per_step(workload: Workload, convention: str) -> float:
-    """What all devices together multiply in a step."""
+    """Return the FLOPs of all devices in a step."""
     again = workload.recompute or Recompute()
     a_token = hardware_flops_per_token(workload.model, workload.sequence_length, again, convention)
     return a_token * workload.tokens_per_step

@@ -79,7 +79,7 @@ def _judge(
 
 
 def missing_steps(rule: str, steps: Sequence[Step]) -> int:
-    """How many steps the rule asks for that the run lacks, or has no time for. `steady` asks for none."""
+    """Return how many steps of the rule are missing or have no time. `steady` has no fixed number."""
     timed = {steps[index].step for index in _times(steps)}
     if rule == STEADY:
         return 0

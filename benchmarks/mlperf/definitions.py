@@ -11,7 +11,7 @@ from benchmarks.values import Lora, Positive, Value
 
 
 class Target(Value, frozen=True):
-    """What an evaluation must reach for the run to be a success."""
+    """The target that an evaluation must reach for the run to succeed."""
 
     metric: Literal["eval_loss"]
     at_most: Annotated[float, msgspec.Meta(gt=0)]
@@ -22,7 +22,7 @@ class Target(Value, frozen=True):
 
 
 class Cadence(Value, frozen=True):
-    """When the rules evaluate: every so many samples, rounded up to whole steps, after skipping the first few."""
+    """The evaluations of the rules: every N samples, rounded up to whole steps, after skipping the first few."""
 
     every_samples: Positive
     skip: Literal["none", "eighth_of_batch_plus_two"]
@@ -69,7 +69,7 @@ def read_definition(configs: Configs, name: str) -> MlperfBenchmark:
 
 
 class FirstEvaluation(Value, frozen=True):
-    """When the first evaluation comes."""
+    """Return when the first evaluation comes."""
 
     steps_apart: int
     skipped: int

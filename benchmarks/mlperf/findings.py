@@ -18,7 +18,7 @@ SHOWN = 3  # examples of one kind
 
 
 class Finding(Value, frozen=True):
-    """One thing that is wrong, and where."""
+    """One defect and its place."""
 
     level: Literal["error", "warning"]
     what: str

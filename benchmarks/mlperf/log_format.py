@@ -99,7 +99,7 @@ class _Reader:
 
 
 class _Tracked(NamedTuple):
-    """What a line says of a training step, or of those since the line before."""
+    """The values of a line for a training step, or for the steps since the previous line."""
 
     seconds: float | None
     loss: float | None

@@ -26,7 +26,7 @@ UNITS = ("samples to converge", "Epochs to converge")
 
 
 class Round(Value, frozen=True):
-    """When the results of a round were published."""
+    """The publication date of a round's results."""
 
     ruleset: str
     published: date
@@ -48,7 +48,7 @@ class Ruleset(Value, frozen=True):
 
 
 class ReferencePoint(Value, frozen=True):
-    """How many samples the reference needed at one batch size."""
+    """The samples that the reference needed at one batch size."""
 
     batch: int
     samples: float  # mean without the best and the worst run
@@ -144,7 +144,7 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
 
 
 def expected(points: Sequence[ReferencePoint], batch: int) -> Expected | None:
-    """What the points say of a batch size; None outside them."""
+    """Return the samples for a batch size from the points; None outside of them."""
     low = next((point for point in reversed(points) if point.batch <= batch), None)
     high = next((point for point in points if point.batch >= batch), None)
     if low is None or high is None:

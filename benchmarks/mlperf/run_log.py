@@ -51,7 +51,7 @@ class Record(Value, frozen=True):
 
     @property
     def samples(self) -> int | None:
-        """How many samples the line says were trained, or its block holds. NVIDIA's counts are floats at times."""
+        """Return the number of trained samples on the line, or in its block. NVIDIA's counts are sometimes floats."""
         return whole(self.metadata.get("samples_count"))
 
     @property
@@ -126,7 +126,7 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def benchmark(self) -> str | None:
-        """None also where what is logged could not be the name of a file or a folder."""
+        """Return the name; None if it could not be the name of a file or a folder."""
         value = self.settings.get("submission_benchmark")
         return value if isinstance(value, str) and BENCHMARK_NAME.fullmatch(value) else None
 
@@ -166,7 +166,7 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def init_seconds(self) -> float | None:
-        """From the first init_start to run_start."""
+        """Return the seconds from the first init_start to run_start."""
         began = self.marks["init_start"]
         return None if not began or self.start_ms is None else (self.start_ms - began[0].time_ms) / 1000
 
@@ -237,7 +237,7 @@ def _run(records: list[Record], skipped: list[SkippedLine]) -> LoggedRun:
 
 
 def _one_line(value: Any) -> str | None:
-    """What a log calls something, which may be anything."""
+    """Return a logged name, which may be of any type."""
     return printable(value[:LONGEST_NAME].encode(errors="replace").decode()) if isinstance(value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""One run of an MLLOG as figures and as text: how it ended, how long it took, and what that time consisted of."""
+"""One run of an MLLOG as metrics and as text: its end, its duration, and the parts of that time."""
 
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ SHOWN_EVALUATIONS = 8
 
 
 class RunReport(Value, frozen=True):
-    """What an MLLOG says of one run. A figure that it does not give is None."""
+    """The report of one run from an MLLOG. Missing values are None."""
 
     benchmark: str | None
     platform: str | None

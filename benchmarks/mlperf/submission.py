@@ -26,7 +26,7 @@ class Mount(Value, frozen=True):
 
 
 class Knobs(Value, frozen=True):
-    """What the submission calls the numbers that every training run has. None: it has no such variable."""
+    """The submission's variables for the numbers of every training run. None: it has no such variable."""
 
     micro_batch: str
     learning_rate: str

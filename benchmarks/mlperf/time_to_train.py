@@ -33,7 +33,7 @@ class TimeToTrain(Value, frozen=True):
 
 
 class Convergence(Value, frozen=True):
-    """How the samples that a run needed compare with the reference's at its batch size."""
+    """The samples that a run needed, compared with the reference's at its batch size."""
 
     expected: Expected
     ratio: float  # samples over expected
@@ -43,7 +43,7 @@ class Convergence(Value, frozen=True):
 
 
 def take_apart(run: LoggedRun) -> TimeToTrain | None:
-    """None if the run has no start, or no stop after it."""
+    """Return the parts; None if the run has no start, or no stop after it."""
     start, stop = run.start_ms, run.stop_ms
     if start is None or stop is None or stop < start:
         return None
@@ -79,7 +79,7 @@ def take_apart(run: LoggedRun) -> TimeToTrain | None:
 def compare_convergence(
     run: LoggedRun, apart: TimeToTrain, benchmark: MlperfBenchmark, expected: Expected
 ) -> Convergence | None:
-    """None if the run did not meet its target."""
+    """Return the comparison; None if the run did not meet its target."""
     if run.status != "success" or not run.samples or not run.batch:
         return None
     ratio = run.samples / expected.samples

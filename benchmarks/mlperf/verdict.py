@@ -17,7 +17,7 @@ MOST_WARNINGS = 12
 
 
 class RunVerdict(Value, frozen=True):
-    """One run: what the compliance checker and the further checks say."""
+    """One run with the results of the compliance checker and the further checks."""
 
     name: str
     compliance: CheckerResult

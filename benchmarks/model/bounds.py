@@ -25,7 +25,7 @@ ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies n
 
 
 class BoundPart(Value, frozen=True):
-    """One part of a step. `exposed_seconds` is what of it must show in the step's time."""
+    """One part of a step. `exposed_seconds` is its part that adds to the step's time."""
 
     name: str
     seconds: float | None  # None: not known, because of `unknown`

@@ -101,7 +101,7 @@ class AbsentGpus:
 
 
 def hybrid_mesh(within, between, devices, **_):
-    """As jax's own, which asks devices for their slice; absent ones all say 0, and are numbered slice by slice."""
+    """Like jax's own, which reads the slice of devices. It is 0 for absent ones, so they are numbered."""
     import numpy as np
 
     axes = range(len(within))

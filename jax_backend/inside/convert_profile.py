@@ -35,7 +35,7 @@ NSYS_SECONDS = 1800  # that nsys may take over one report
 
 
 class Failure(SystemExit):
-    """Why there is no profile: what is wrong, and where to look."""
+    """The reason for a missing profile, and where to look."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"stepmark convert: {why}")
@@ -93,7 +93,7 @@ def read_report(report: Path, log: Path) -> dict[str, float]:
 
 
 def run(command: list[str], log: Path) -> str:
-    """What nsys said, which is kept as well."""
+    """Run nsys, keep its output in the log, and return it."""
     try:
         done = subprocess.run(
             command,
@@ -119,7 +119,7 @@ def run(command: list[str], log: Path) -> str:
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """What the worker of phase profile wrote down of itself."""
+    """Return the facts that the worker of phase profile recorded."""
     lines = (folder / "events-rank0.jsonl").read_bytes().splitlines()
     *_, facts = (json.loads(line) for line in lines if b'"facts"' in line)
     return dict(profile_identity.of_facts(facts))

@@ -99,7 +99,7 @@ def import_hooks(wanted, kit):
 
 
 def devices_here(expected, alone, names, kit):
-    """Those of this node, each of which has multiplied a matrix."""
+    """Return the devices of this node, each of which has multiplied a matrix."""
     import jax
     import jax.numpy as jnp
 

@@ -268,7 +268,7 @@ def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape,
 
 
 def kept(program: Module, name: str) -> Instruction | None:
-    """What an update in place writes into a larger array, as a loop over layers keeps an activation of each.
+    """Return what an in-place update writes into a larger array, such as the saved activations of a loop over layers.
 
     Return None if the line is not such an update. The input of the loop's body belongs to the loop itself.
     """
@@ -371,7 +371,7 @@ def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
 
 
 def moving_pairs(pairs: str) -> list[tuple[int, ...]]:
-    """Those that send to another device; one that sends to itself only copies."""
+    """Return the pairs of different devices; a device that sends to itself only copies."""
     return [(int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", pairs) if a != b]
 
 

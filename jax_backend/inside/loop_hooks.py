@@ -1,4 +1,4 @@
-"""What is done around the steps of MaxText's loop: slower steps, a watch over jax's own PGLE.
+"""Hooks around the steps of MaxText's loop: slower steps, and a watch over jax's own PGLE.
 
 Runs inside MaxText's environment, loaded by its path. The loop dispatches a step before it waits for the one before.
 """

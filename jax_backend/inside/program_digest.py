@@ -26,7 +26,7 @@ class ProgramDigest:
         self._problem = f"no program named {STEP} was compiled"
 
     def listen(self, compiler=None):
-        """From now on; before MaxText is set up."""
+        """Start listening. Call this before MaxText is set up."""
         try:
             compiler = compiler or importlib.import_module(COMPILER)
             compile_program = getattr(compiler, PLACE)

@@ -68,7 +68,7 @@ class Training:
         self._values = None  # of the state, once the step is compiled
 
     def within(self):
-        """What MaxText's functions look up around them."""
+        """The context that MaxText's functions need."""
         import contextlib
 
         import jax
@@ -96,7 +96,7 @@ class Training:
         return [self.batch(*batch) for batch in zip(inputs, targets, strict=True)]
 
     def batch(self, inputs, targets):
-        """One batch in MaxText's words: one document a row."""
+        """Return one batch in MaxText's format: one document per row."""
         import jax
         from maxtext.utils import sharding
 
@@ -107,7 +107,7 @@ class Training:
         return jax.device_put(batch, sharding.get_input_data_sharding(self.config, self._mesh))
 
     def look(self, batch):
-        """By MaxText's own loss function, as its training step calls it; afterwards the step is compiled."""
+        """Return logits, loss and gradients by MaxText's own functions, before its step is compiled."""
         import jax
         from flax import nnx
         from maxtext.trainers.pre_train import train

@@ -124,7 +124,7 @@ def join_processes(options):
 
 
 def assert_platform():
-    """Where its plugin does not come up, jax fails with an empty assertion, or deep inside MaxText."""
+    """Check the platform: without its plugin, jax fails with an empty assertion, or deep inside MaxText."""
     import jax
 
     platform = os.environ.get("JAX_PLATFORMS", "")
@@ -194,7 +194,7 @@ def find_cuda_runtime():
 
 
 def hook_step(device_state, clock, slowdown, watch):
-    """What is done around each call of the training step."""
+    """Wrap each call of the training step in the requested hooks."""
     if watch:
         device_state["p_train_step"] = watch.around(device_state["p_train_step"])
     if slowdown.fraction:
@@ -277,7 +277,7 @@ def reason_of(error):
 
 
 def words_of(error):
-    """In one line; the words of pydantic's errors would have the whole configuration in them."""
+    """Return an error in one line, because pydantic's errors contain the whole configuration."""
     problems = getattr(error, "errors", None)
     if callable(problems):
         return "; ".join(str(found["msg"]).removeprefix("Value error, ") for found in problems())

@@ -35,7 +35,7 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
 
 
 def look_for(asset: Asset, out: Path) -> Found:
-    """What is there of it below the folder of all assets."""
+    """Return the state of an asset below the folder of all assets."""
     folder = out / asset.folder
     sizes: dict[str, int] = {}
     for place, folders, names in os.walk(folder, onerror=_refuse_unreadable):
@@ -52,7 +52,7 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """On the disk of a folder that may not be there yet."""
+    """Return the free space for a folder that may not exist yet."""
     whole = folder.absolute()
     return shutil.disk_usage(next(path for path in (whole, *whole.parents) if path.exists())).free
 

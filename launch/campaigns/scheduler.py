@@ -29,7 +29,7 @@ LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while j
 
 
 class Work(NamedTuple):
-    """One run that is wanted."""
+    """One run to start."""
 
     key: Any  # what the caller knows it by
     label: str

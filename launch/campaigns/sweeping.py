@@ -165,7 +165,7 @@ class _Launcher:
 
 
 def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
-    """What a dry run of a sweep shows: it needs no Slurm, no image and no shared folder."""
+    """Return the text of a sweep's dry run, which needs no Slurm, no image and no shared folder."""
     refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
     noted = ((b.backend, note) for b in checked.benchmarks for note in find_backend(b.backend).plan(b).notes)
     notes = "".join(f"\nnote: {backend}: {note}" for backend, note in dict.fromkeys(noted))

@@ -54,7 +54,7 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
 
 
 def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, folder: Path) -> Computed:
-    """What a backend computes of the one case; its versions and notes go to the proof."""
+    """Return a backend's results of the case. Its versions and notes go to the proof."""
     report, computed = train(contender, {AS_IT_IS: (case, given)}, folder)
     proof.versions[contender.backend.name] = report.versions
     proof.notes[contender.backend.name] = report.notes
@@ -108,7 +108,7 @@ def contenders_for(
 
 
 def _refuse(model: Model, taking_part: Sequence[Contender], left_out: dict[str, str]) -> None:
-    """What cannot be compared on this machine."""
+    """Refuse what cannot be compared on this machine."""
     if parameter_count(model) > MOST_PARAMETERS:
         raise RequestError(
             f"{model.name} has {parameter_count(model):,} parameters: its arrays are too large to be compared",

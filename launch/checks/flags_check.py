@@ -26,7 +26,7 @@ FLAG = re.compile(r"--[A-Za-z0-9_]+=[^\s'\"`]*")
 
 
 class Answer(NamedTuple):
-    """What the program said."""
+    """The answer of the program."""
 
     refused: dict[str, str]  # flag as given -> why
     said: str = ""  # its last line, which names the compiler

@@ -41,7 +41,7 @@ class MachineContainer(Runtime):
     """A container of this machine for each rank."""
 
     def refuse(self) -> None:
-        """As far as it is known without pulling."""
+        """Refuse what is known to be wrong without pulling the image."""
         benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.settings.image
         program = select_program(site)
         if not image:

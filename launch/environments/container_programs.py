@@ -129,7 +129,7 @@ def last_line(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 class ContainerOptions(Value, frozen=True):
-    """What all containers of a run share."""
+    """The options that all containers of a run share."""
 
     program: Program
     image: str  # as the program takes it

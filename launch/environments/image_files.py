@@ -87,7 +87,7 @@ def size_of(image: Path) -> int:
 
 
 def about(image: Path, name: str, environment: str) -> Origin:
-    """What is written down of a container's image."""
+    """Return the recorded origin of a container's image."""
     state = image.stat()
     return {
         "name": environment,

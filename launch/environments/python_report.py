@@ -1,4 +1,4 @@
-"""What a Python reports of itself: its version, its machine and its packages.
+"""The report of a Python: its version, its machine and its packages.
 
 The program that asks, on this machine, on a node or in an image, is launch/inside/python_check.py.
 """

@@ -73,7 +73,7 @@ def environments_root() -> Path:
 
 
 def environment_path(spec: EnvironmentSpec, lock_file: LockFile, python_version: Version) -> Path:
-    """Where the environment that is made from this lock file with this Python is, or would be."""
+    """Return the path of the environment from this lock file with this Python, which may not exist yet."""
     major, minor = python_version
     key = _lock_digest(lock_file)[:12]
     # The machine is part of the name because a home folder may be shared by x86_64 and aarch64 nodes.

@@ -199,7 +199,7 @@ def run(command):
 
 
 def take_calls(folder, callers):
-    """On the first node: a thread that takes the calls of all other nodes at a port, which FOLDER/port.json names."""
+    """Start a thread on the first node that accepts the calls of all other nodes at the port in FOLDER/port.json."""
     listener = socket.socket()
     listener.bind(("", 0))  # a port that is free: virtual nodes share one machine's
     listener.listen(1024)
@@ -217,7 +217,7 @@ def take_calls(folder, callers):
 
 
 def own_name():
-    """As the job of a run calls its first node."""
+    """Return this node's name, as the job of a run names its first node."""
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
         socket.gethostbyname(name)

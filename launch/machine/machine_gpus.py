@@ -18,7 +18,7 @@ from launch.terminal.progress import note
 
 @functools.cache
 def found() -> MachineGpus:
-    """What a run may use; asked once."""
+    """Return the GPUs that a run may use; they are queried once."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # as pynvml does, which takes long to import
     except OSError:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def found() -> MachineGpus:
-    """What a run may use."""
+    """Return the GPUs that a run may use."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

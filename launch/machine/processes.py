@@ -1,4 +1,4 @@
-"""How programs are started on this machine: the places that a plan names, the variables that they get, and Ctrl-C."""
+"""Start programs on this machine: the paths of a plan, the variables of the programs, and Ctrl-C."""
 
 import contextlib
 import os

@@ -86,7 +86,7 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
 
 
 def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs, *, whole: bool) -> str:
-    """What a dry run shows. No memory and no step time: NVIDIA's own program decides both."""
+    """Return the text of a dry run, without memory and step time, because NVIDIA's own program decides both."""
     minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"])
     rows = [
         *configuration_rows(benchmark, *rules_of(benchmark, configs)),

@@ -93,7 +93,7 @@ def _ruleset(one: StagedSet, ruleset: str | None, configs: Configs) -> Ruleset:
 
 
 def _no_convergence(one: StagedSet, ruleset: str) -> str:
-    """Why rcp_checker isn't asked; empty if it is."""
+    """Return why rcp_checker is not asked; empty if it is."""
     count, benchmark = len(one.runs), one.runs[0].log.benchmark or "a benchmark that is not named"
     if one.is_open:
         return "the open division may converge as it likes"

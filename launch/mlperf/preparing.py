@@ -23,7 +23,7 @@ TEMPLATE = Path(__file__).with_name("prepare_mlperf.sbatch.j2")
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is to be made, where."""
+    """The assets to make, and where."""
 
     site: Site
     options: JobOptions
@@ -52,7 +52,7 @@ def prepare(work: Preparation) -> int:
 
 
 def _steps(work: Preparation) -> list[PrepareStep]:
-    """Those whose product is not whole."""
+    """Return the steps whose product is incomplete."""
     found = {asset.name: look_for(asset, work.out) for asset in work.needs.assets}
     return [step for step in work.submission.steps if work.force or found[step.asset].state != "present"]
 
@@ -112,7 +112,7 @@ def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
 
 
 def _run(work: Preparation, steps: list[PrepareStep]) -> str:
-    """Why a step failed; empty where all went well."""
+    """Run the steps and return why one failed; empty if all succeeded."""
     folder = _folder(work)
     ends = [folder / f"{step.name}.end" for step in steps]
 

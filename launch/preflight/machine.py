@@ -33,7 +33,7 @@ class MachineCheck(Value, frozen=True, kw_only=False):
 
 
 def report() -> tuple[list[MachineCheck], str, int]:
-    """As data, as text, and the exit code."""
+    """Return the report as data and text, and the exit code."""
     memory = f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
     containers = [_container(name, known) for name, known in programs.installed_programs()]
     no_program = MachineCheck("containers", "not_checked", f"none of {', '.join(programs.NAMES)} is on PATH")

@@ -1,4 +1,4 @@
-"""One preflight: which nodes are asked and what, the job, the answers read and judged, the lists written.
+"""Run a preflight: choose the nodes and the request, run the job, judge the answers, and write the lists.
 
 Everything that can be refused is refused before the job is submitted.
 """
@@ -50,7 +50,7 @@ ANSWERS, NODES, CHECKED, MEASURED = "answers", "nodes", "checked", "measured"
 
 
 class PreflightJob(Value, frozen=True):
-    """What the script of a preflight says."""
+    """The content of a preflight's script."""
 
     site: Site
     options: JobOptions
@@ -138,7 +138,7 @@ def _hardware(site: Site, configs: Configs) -> list[Hardware]:
 
 
 def as_counted(hardware: Hardware, gpus: int) -> Hardware:
-    """With as many GPUs a node as Slurm has there; 0: it does not say."""
+    """Return the hardware with Slurm's number of GPUs per node; 0: unknown."""
     if hardware.kind != "gpu" or gpus not in range(1, hardware.devices_per_node):
         return hardware
     return msgspec.structs.replace(hardware, devices_per_node=gpus)

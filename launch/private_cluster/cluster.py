@@ -51,7 +51,7 @@ class Cluster(Value, frozen=True):
 
 
 class Files:
-    """Where everything of a cluster lies."""
+    """The paths of a cluster's files."""
 
     def __init__(self, folder: Path, sockets: Path) -> None:
         self.folder = folder

@@ -90,7 +90,7 @@ def start_nodes(cluster: Cluster, names: list[str]) -> None:
 
 
 def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> list[str]:
-    """On a host of this name, which is the loopback address there.
+    """Return the command on a host of this name, which is the loopback address there.
 
     Its variables by `env`, because a shell on the way would hand them on in another order.
     """
@@ -191,7 +191,7 @@ def _wait(cluster: Cluster, daemon: str, ready: Callable[[], bool]) -> None:
 
 
 def _answers(place: Path | int) -> bool:
-    """At a Unix socket, or a port of this machine."""
+    """Return whether a server answers at a Unix socket, or a port of this machine."""
     is_port = isinstance(place, int)
     with socket.socket(socket.AF_INET if is_port else socket.AF_UNIX) as client, contextlib.suppress(OSError):
         client.connect(("127.0.0.1", place) if is_port else str(place))

@@ -53,7 +53,7 @@ class ClusterRequest:
 
 @dataclass(frozen=True)
 class Status:
-    """What runs of a cluster."""
+    """The running parts of a cluster."""
 
     cluster: Cluster
     missing: list[str]  # daemons that should run and do not
@@ -265,7 +265,7 @@ def status(name: str) -> Status | None:
 
 
 def kill_node(name: str, node: str) -> int:
-    """As if its power failed: slurmd, step daemons and tasks are killed. Returns how many processes that were."""
+    """Kill slurmd, step daemons and tasks, as if the power failed. Return the number of processes."""
     cluster = _with_node(name, node)
     killed: set[int] = set()
     while left := [process for process in daemons.running(cluster) if process.owner == node]:

@@ -39,7 +39,7 @@ class Process:
 
 
 def environment(folder: Path, daemon: str) -> dict[str, str]:
-    """What marks a daemon as this cluster's; the padding must stay in front."""
+    """Return the variables that mark a daemon as this cluster's; the padding must come first."""
     return PADDING | {CLUSTER_MARK: str(folder), DAEMON_MARK: daemon}
 
 

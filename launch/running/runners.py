@@ -1,4 +1,4 @@
-"""What starts runs: a runner resolves requests at one site. The one of this machine runs each to its end.
+"""Runners start runs: a runner resolves requests at one site. The local one runs each to its end.
 
 A cluster's is in launch/slurm/submit.py; launch/cli/runners.py chooses between them.
 """

@@ -1,4 +1,4 @@
-"""What the user sees of a run: a live line while it trains, on a terminal with a bar, and eight lines at its end."""
+"""The screen of a run: a live line while it trains, on a terminal with a bar, and eight lines at its end."""
 
 import shlex
 import statistics
@@ -43,7 +43,7 @@ class Screen:
         self._shown.__exit__(*error)
 
     def waiting(self, text: str) -> None:
-        """What the run waits for now; said again only when it changes."""
+        """Show what the run waits for, once per change."""
         if text != self._waiting_for:
             self._waiting_for = text
             self._show(text)
@@ -115,7 +115,7 @@ def result_lines(folder: RunFolder, result: Result, nearest: nearest_reference.N
 
 
 def _diagnosis(folder: RunFolder) -> Rows:
-    """Return the first cause in its logs. A log that can't be read hides no result."""
+    """Return the first cause in its logs. An unreadable log does not hide the result."""
     from benchmarks.doctor.text import first_rows
     from benchmarks.runs.diagnosing import diagnosis_of_run
 

@@ -60,7 +60,7 @@ def run_side_program(
 
 
 def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
-    """That of the engine's environment, made first if need be; RequestError where its CUDA needs a newer driver."""
+    """Return the Python of the engine's environment, made if necessary. Refuse a driver that is too old."""
     spec = backend.environment(engine, program.platform)
     too_old = refusals.old_driver(spec, machine_gpus.found()) if gpus else None
     if too_old is not None:

@@ -41,7 +41,7 @@ class PartitionFacts(Value, frozen=True):
 
 
 class SlurmFacts(Value, frozen=True):
-    """What Slurm's commands say on this machine."""
+    """The facts from Slurm's commands on this machine."""
 
     cluster: str
     version: str
@@ -62,7 +62,7 @@ class Mount(Value, frozen=True):
 
 
 class NodeFacts(Value, frozen=True):
-    """What one node says of itself."""
+    """The facts that one node reports."""
 
     name: str
     gpus: list[str] = []  # as nvidia-smi calls them

@@ -185,7 +185,7 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
 
 
 def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: PartitionFacts) -> NodeFacts:
-    """What a node sees; among the folders those that every node must see."""
+    """Return the facts of a node, including the folders that every node must see."""
     needed = (REPOSITORY, wanted.out, places.stepmark_home())
     existing = [
         next(one for one in (path, *path.parents) if one.is_dir()) for path in (one.resolve() for one in needed)
@@ -295,7 +295,7 @@ def check_nodes(wanted: NewSite, site: Site, configs: Configs, partition: Partit
 
 
 def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out: Path) -> list[str]:
-    """What makes the site ready for a first run, and that run; `gpus_there` of a node, 0: Slurm does not say."""
+    """Return the commands for a first run; `gpus_there`: GPUs of a node, 0 if Slurm does not report them."""
     assert site.slurm is not None
     device = configs.hardware(site.slurm.hardware[0])
     gpus = min(device.devices_per_node, gpus_there or device.devices_per_node)

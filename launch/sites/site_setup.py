@@ -39,7 +39,7 @@ class State(StrEnum):
 
 
 class Row(NamedTuple):
-    """What was found of one thing that the site needs."""
+    """The state of one requirement of the site."""
 
     name: str
     text: str
@@ -196,7 +196,7 @@ def _images_here(work: Work) -> Rows:
 
 
 class Failure(NamedTuple):
-    """Why an image could not be imported, and the file that says more."""
+    """The reason why an image could not be imported, and the file with details."""
 
     why: str
     log: Path

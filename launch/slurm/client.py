@@ -213,7 +213,7 @@ class Slurm:
             return []
 
     def on_a_node(self, arguments: Sequence[str], program: Sequence[str], seconds: float) -> str:
-        """What a small program prints on one node, by srun, which waits in the queue until then."""
+        """Return the output of a small program on one node, by srun, which waits in the queue."""
         command = ["srun", "--nodes=1", "--ntasks=1", *arguments, *program]
         try:
             return self._commands.run(command, self._commands.asking_environment(), seconds=seconds)
@@ -243,7 +243,7 @@ class Slurm:
     # --- ends ---
 
     def _accounted(self, job_ids: Sequence[str]) -> tuple[dict[str, list[SchedulerEnd]], str]:
-        """What the accounting knows, and why it knows no more."""
+        """Return the records of the accounting, and why some are missing."""
         command = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}", "-D", "-X", "-o", parsing.ENDS_FIELDS]
         try:
             text = self._commands.ask([*command, "-j", ",".join(job_ids)], ACCOUNTING_PATIENCE_SECONDS)
@@ -293,7 +293,7 @@ def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
 
 
 def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str, list[SchedulerEnd]]:
-    """How jobs ended that have left the queue; the accounting is given so long to hear of it."""
+    """Return how jobs ended that have left the queue. The accounting gets some time to record it."""
     deadline = time.monotonic() + seconds
     while True:
         ends = slurm.ends(job_ids)

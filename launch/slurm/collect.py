@@ -70,7 +70,7 @@ def _of_attempt(
 
 
 def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
-    """What is known stays known: a scheduler that has forgotten the job takes nothing back."""
+    """Keep known facts: a scheduler that has forgotten the job does not remove them."""
     before = None
     with contextlib.suppress(RequestError):  # one that cannot be read is replaced
         before = folder.scheduler_end(attempt)
@@ -81,7 +81,7 @@ def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: RunFolder) -> Iterator[None]:
-    """One shell at a time; where the file system knows no locks, whole files are all there is to rely on."""
+    """Let one shell at a time in. On a file system without locks, only atomic files protect the run."""
     path = folder.path / BENCHMARK
     with path.open("rb+" if os.access(path, os.W_OK) else "rb") as stream:  # NFS locks only what it may write
         with contextlib.suppress(OSError):

@@ -66,7 +66,7 @@ class Commands:
             raise
 
     def ask(self, command: list[str], patience_seconds: float | None = None) -> str:
-        """What a command prints; asked again while the controller does not answer."""
+        """Return the output of a command; retry while the controller does not answer."""
         try:
             return self.retry(lambda: self.run(command, self.asking_environment()), None, patience_seconds)
         except Failed as error:
@@ -118,7 +118,7 @@ class Commands:
         folder: Path | None = None,
         seconds: float | None = None,
     ) -> str:
-        """What it prints."""
+        """Run the command once and return its output."""
         limit = COMMAND_SECONDS if seconds is None else seconds
         process = subprocess.Popen(
             [self._program(command[0]), *command[1:]],

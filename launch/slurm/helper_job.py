@@ -43,5 +43,5 @@ def render(template: Path, folder: Path, **values: Any) -> str:
 
 
 def job_environment() -> dict[str, str]:
-    """What such a job inherits: nothing that would make sbatch overrule its script."""
+    """Return the variables for such a job, without those that would make sbatch override its script."""
     return {name: value for name, value in os.environ.items() if not kept_from_job(name)}

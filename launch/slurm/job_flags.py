@@ -38,7 +38,7 @@ flags.DEFINE_multi_string(
 
 
 def typed() -> dict[str, Any]:
-    """What was typed, by the field of JobOptions that it sets; and slurm_arg. For options.choose."""
+    """Return the typed flags by their field of JobOptions, and slurm_arg, for options.choose."""
     own = flags.FLAGS.get_flags_for_module(__name__)
     given = {flag.name: flag.value for flag in own if flag.present and flag.value is not None}
     for name in ("nodelist", "exclude"):  # sbatch reads a file of names in the run's folder

@@ -126,7 +126,7 @@ def fill(template: Path, **values: Any) -> str:
 
 
 def prepared(benchmark: Benchmark, backend: Backend, options: JobOptions, *, container: bool) -> Plan:
-    """What the job runs, in order. `container`: whether its phases run in one."""
+    """Return the plan of the job. `container`: whether its phases run in one."""
     plan = backend.plan(benchmark)
     check = backend.check_phase(benchmark) if options.check and isinstance(backend, Checks) else None
     before = [check] if check is not None else []
@@ -213,12 +213,12 @@ def directive_word(text: str) -> str:
 
 
 def directive_text(text: str) -> str:
-    """What stands between sbatch's quotes."""
+    """Return a text for sbatch's quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
-    """Where NVLink joins nodes: equal parts of the job, each within one domain. None where the job is one node."""
+    """Return the segment size for NVLink domains: equal parts of the job, each in one domain. None for one node."""
     if options.segment is not None:
         return None if options.segment == "none" else options.segment
     domain = benchmark.hardware.nvlink_domain

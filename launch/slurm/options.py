@@ -1,4 +1,4 @@
-"""What a job asks of Slurm: the site's options, then the person's shell, then the flags.
+"""The Slurm options of a job: the site's options, then the user's shell, then the flags.
 
 Whatever contradicts what Stepmark itself decides about a job is refused here, and says what to use instead. It reads
 nothing but the files of nodes that --nodelist and --exclude name.
@@ -78,7 +78,7 @@ def _no_slurm(site: Site, typed: Mapping[str, Any]) -> RequestError:
 
 
 def refuse_without_slurm(site: Site, typed: Mapping[str, Any]) -> None:
-    """On a site without a queue, the flags of a job are a mistake."""
+    """Refuse the flags of a job on a site without a queue."""
     if site.slurm is None and typed:
         raise _no_slurm(site, typed)
 
@@ -97,7 +97,7 @@ def kept_from_job(name: str) -> bool:
 
 
 def not_adopted(shell: Mapping[str, str]) -> list[str]:
-    """Those of them whose meaning is lost, since no option was taken from them; for a note."""
+    """Return the shell's variables that are kept from the job and set no option, for a note."""
     return sorted(name for name in shell if kept_from_job(name) and name not in SHELL_VARIABLES)
 
 

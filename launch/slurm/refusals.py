@@ -55,7 +55,7 @@ def of_the_cluster(
 
 
 def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[StepmarkError]:
-    """What the nodes must see under the same path as this machine, and do not."""
+    """Yield refusals for paths of this machine that the nodes must see and do not."""
     seen = "in a folder that every node sees"
     needed = [
         ("the output folder", run_parent, f"--output_dir=DIR {seen}"),
@@ -128,7 +128,7 @@ def refused_by(
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
-    """How many nodes there are, where the job asks for others."""
+    """Return the refusal if the job needs more nodes than exist."""
     if partition.max_nodes is not None and wanted > partition.max_nodes:
         return f"the partition gives a job {partition.max_nodes} at most"
     if wanted > min(usable, partition.nodes):

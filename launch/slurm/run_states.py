@@ -1,4 +1,4 @@
-"""Where each run of a folder stands: what its own files say, and for those in a queue, what Slurm says.
+"""The state of each run of a folder, from its own files, and from Slurm for queued ones.
 
 One question to each cluster for all of its runs.
 """
@@ -58,7 +58,7 @@ class RunState:
 
 
 def states(folders: Iterable[RunFolder]) -> list[RunState]:
-    """How each run stands; those whose jobs have ended are collected."""
+    """Return the state of each run. Runs whose jobs have ended are collected."""
     found = [_from_files(folder) for folder in folders]
     waiting: dict[str, list[RunState]] = {}
     for row in found:
@@ -173,5 +173,5 @@ def _words(error: Exception) -> str:
 
 
 def quiet_limit(seconds_per_step: float | None) -> float:
-    """How long no step may come before that is worth a word; before the first step a model is compiled."""
+    """Return how long a run may be silent without a note; before the first step a model is compiled."""
     return FIRST_STEP_SECONDS if seconds_per_step is None else max(QUIET_SECONDS, QUIET_STEPS * seconds_per_step)

@@ -86,7 +86,7 @@ class SlurmRunner(Runner):
         submit(benchmark, backend, self._output_dir, run_id, options, Slurm(self._site), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Those that Slurm has no more in its queue; they are collected. One that cannot be hides no other.
+        """Collect and return the runs that have left Slurm's queue. One failure does not stop the others.
 
         A job that can never start is taken out of the queue; the next look then collects it.
         """

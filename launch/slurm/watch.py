@@ -83,7 +83,7 @@ def require_job(folder: RunFolder, slurm: Slurm) -> None:
 
 
 def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
-    """How its attempts ended. Where Slurm is gone for good, its word is missing and the run's own files must do."""
+    """Return how its attempts ended. If Slurm is gone, only the run's own files count."""
     numbers = folder.job_ids()
     try:
         ends = final_ends(slurm, numbers, ACCOUNTING_SECONDS)

@@ -86,7 +86,7 @@ def of_megatron(weights, sizes):
 
 
 def parameters_of(gpt):
-    """As float32; of a bf16 weight the copy that the optimizer trains, once there is one."""
+    """Return a weight as float32; for a bf16 weight, the optimizer's copy if it exists."""
     return {name: array_of(getattr(parameter, "main_param", parameter)) for name, parameter in gpt.named_parameters()}
 
 

@@ -116,7 +116,7 @@ class Training:
         return model(inputs, positions, future, labels=targets)
 
     def step(self, number, batch):
-        """One training step: its loss, and the norm of its gradient before clipping."""
+        """Run one training step and return its loss and gradient norm before clipping."""
         inputs, targets = batch
         self.ddp.zero_grad_buffer()
         self.optimizer.zero_grad()

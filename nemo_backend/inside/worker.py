@@ -153,7 +153,7 @@ class TokenCount:
 
 
 def about_dataset(folder):
-    """What was read, in a sentence; none for made-up data."""
+    """Return a sentence on the data that was read; None for synthetic data."""
     questions = folder / "training.jsonl"
     if indexes := sorted(folder.glob("*.idx")):
         size = sum(path.with_suffix(".bin").stat().st_size for path in indexes)
@@ -300,7 +300,7 @@ class Work:
         fit(self._options, *self.prepared())
 
     def prepared(self):
-        """What `fit` is given: build.py, the callbacks, and whether it is on a CPU."""
+        """Return the arguments of `fit`: build.py, the callbacks, and whether it is on a CPU."""
         options = self._options
         join_processes(options)
         redirect = kit.load(HERE / "cpu_redirect.py")

@@ -1,1 +1,1 @@
-"""What starts the runs of a night, and shows its report."""
+"""Start the runs of a night, and show its report."""

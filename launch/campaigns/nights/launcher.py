@@ -1,4 +1,4 @@
-"""One night: every cell run once, judged, suspects run again within the budget, judged again; written down always.
+"""Run a night: run every cell once, judge it, run suspects again within the budget, judge again, and record it all.
 
 A launcher that was killed is resumed from the night's record. The runs that it had not seen end run again; those
 that a queue had taken are waited for, and count as they end.
@@ -45,7 +45,7 @@ class RunOf(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the flags say of a night."""
+    """The request for a night by the flags."""
 
     suite: Suite
     cells: list[Cell]

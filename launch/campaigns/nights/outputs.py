@@ -1,4 +1,4 @@
-"""What is shown of a night: its report on the screen, as Markdown, JUnit, HTML and a workflow's summary; a dry run.
+"""The outputs of a night: the report on the screen, as Markdown, JUnit, HTML and a workflow's summary; a dry run.
 
 None of them changes the exit code, which is the night's.
 """
@@ -26,7 +26,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 class Outputs(NamedTuple):
-    """What was asked for."""
+    """The requested outputs."""
 
     junit: str | None = None
     markdown: str | None = None
