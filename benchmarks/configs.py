@@ -170,7 +170,7 @@ def refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> No
 
 
 def _problems_of(site: Site) -> list[str]:
-    """What no job of the site could be made from."""
+    """Return the parts of a site from which no job can be made."""
     slurm, container = site.slurm, site.container
     wrong = {
         "'kind: slurm' and a section 'slurm' go together": (site.kind == "slurm") != (slurm is not None),

@@ -155,7 +155,7 @@ def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
 
 
 def hidden_in_reason(text: str) -> str:
-    """What a program said of its failure, for a result, which must come out the same in any shell."""
+    """Hide secrets in a program's failure message for a result, which must be the same in any shell."""
     return hidden_in_log(_raw(text), {}).decode(errors="surrogateescape")
 
 

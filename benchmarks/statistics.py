@@ -116,7 +116,7 @@ def _half_width_of_thirds(seconds: Sequence[float]) -> float:
 
 
 def _half_ranks(deviations: Sequence[float]) -> float:
-    """How many ranks below and above the middle the order statistics lie.
+    """Return how many ranks below and above the middle the order statistics are.
 
     The variance inflation is that of the signs of a Gaussian AR(1) process, 1 + (4 / pi) sum asin(r^k), from
     P(both above the median) = 1/4 + asin(r) / (2 pi) (Sheppard 1899); r is corrected for bias (Kendall 1954) and
@@ -149,7 +149,7 @@ def _autocorrelation_bound(values: Sequence[float]) -> float:
 
 
 def _variance_inflation(autocorrelation: float) -> float:
-    """How many times the variance of a median grows through AR(1) dependence."""
+    """Return the factor by which AR(1) dependence increases the variance of a median."""
     total, power = 0.0, autocorrelation
     while power > 1e-9:
         total += math.asin(power)

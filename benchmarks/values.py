@@ -60,7 +60,7 @@ class Peak(Value, frozen=True):
 
 
 class Rate(Value, frozen=True):
-    """What one device moves over one kind of connection, one way, in decimal GB/s, and its source."""
+    """The rate of one device over one kind of connection, one way, in decimal GB/s, and its source."""
 
     gb_s: Annotated[float, msgspec.Meta(gt=0)]
     source: str
@@ -94,7 +94,7 @@ class CompileTarget(Value, frozen=True):
 
 
 class MeasuredPeak(Value, frozen=True):
-    """What a request takes from a file of launch/peak.py: the peak of the whole device in each precision."""
+    """The peak of the whole device in each precision, from a file of launch/peak.py."""
 
     file: str
     platform: str
@@ -214,7 +214,7 @@ class When(Value, frozen=True):
 
 
 class Overlay(Value, frozen=True):
-    """What a recipe adds where its condition holds; later overlays win."""
+    """Additional values of a recipe if a condition holds; later overlays win."""
 
     when: When = When()
     reason: str = ""

@@ -95,7 +95,7 @@ def _head_number_bytes(benchmark: Benchmark) -> int:
 
 
 def _logit_number_bytes(benchmark: Benchmark) -> int:
-    """On Blackwell, XLA stores each logit's exponential in float32; for other GPUs it computes it twice."""
+    """Return the bytes per logit: on Blackwell, XLA stores its exponential in float32; otherwise it recomputes it."""
     exponential = FLOAT32_BYTES if _is_blackwell(benchmark) else 0
     return LOGIT_COPIES * _head_number_bytes(benchmark) + exponential
 

@@ -99,7 +99,7 @@ def _memory(program: Program) -> list[str]:
 
 
 def memory_grid(program: Program) -> Grid:
-    """By kind, with the plan's parts."""
+    """Return the memory by kind, with the plan's parts."""
     kinds, peak = program.memory, program.compiled.peak_bytes
     found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
     found.append(("peak of a device", peak, sum(one.planned_bytes for one in kinds)))

@@ -147,7 +147,7 @@ def _keep_links(path: Path, links: Mapping[str, str]) -> None:
 
 
 def summary_event(table: Table | Row, when: float) -> bytes:
-    """As a record of an event file."""
+    """Return a table or row as a record of an event file."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     summary = _table(table.rows) if isinstance(table, Table) else _row(table)

@@ -64,7 +64,7 @@ def row_of(run: FinishedRun) -> dict[str, str | float]:
 
 
 def status(run: FinishedRun) -> str:
-    """With what makes a valid run comparable with none."""
+    """Return the status, and whether the run was slowed or profiled."""
     words: list[str] = [run.status]
     words += ["slowed on purpose"] if run.slowed_by else []
     words += ["profiled"] if run.benchmark.profile not in ("", "none") else []
@@ -72,7 +72,7 @@ def status(run: FinishedRun) -> str:
 
 
 def tflops(run: FinishedRun) -> str:
-    """With more digits than people read: a measured peak differs from one measurement to the next."""
+    """Return the peak with many digits, because a measured peak differs between measurements."""
     return f"{run.mfu.peak_tflops:.6g} TFLOP/s" if run.mfu.peak_tflops is not None else "unknown"
 
 
@@ -124,7 +124,7 @@ def run_name(run: FinishedRun) -> str:
 
 
 def trial_name(run: FinishedRun, *, newest: bool) -> str:
-    """In the first column of HParams, which has room for so much, in whose order its rows are: the newest first."""
+    """Return the name in the narrow first column of HParams, which sorts the rows: the newest first."""
     when = "(newest)" if newest else run.started[5:10]
     return " ".join([when, _end(run), *([] if run.status == "valid" else [run.status])])
 

@@ -181,7 +181,7 @@ class _Case:
         return parts and one.id != NOT_AFTER_THE_END
 
     def credible(self, found: Sequence[Finding]) -> list[Finding]:
-        """Without what a rank says of others' silence after its own: once woken, it takes them for lost."""
+        """Drop reports of a rank about the silence of others after its own: once woken, it assumes they are lost."""
         silences = [one for one in found if self.kind(one) == Kind.SILENCE]
         silent: set[int | None] = set()
         void: set[Finding] = set()
@@ -194,7 +194,7 @@ class _Case:
         return [one for one in found if one not in void]
 
     def explaining(self, found: Sequence[Finding]) -> list[Finding]:
-        """Without unknown errors that a known cause explains, and marked lines of a rank that says more."""
+        """Drop unknown errors that a known cause explains, and marked lines of a rank with better findings."""
         causes = [one for one in found if self.kind(one) == Kind.CAUSE and not one.soft]
         better = {_writer(one) for one in found if self.kind(one) in (Kind.CAUSE, Kind.UNKNOWN, Kind.DEATH)}
         return [

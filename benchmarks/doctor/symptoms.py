@@ -81,7 +81,7 @@ class ErrorFamily(Value, frozen=True):
 
 
 class StepNumbers(Value, frozen=True):
-    """How a format numbers its steps (configs/symptoms.yml)."""
+    """The numbering of steps in a format (configs/symptoms.yml)."""
 
     of: str  # the programs
     step: str  # a pattern: the number of a step and, if the line has it, of the last step

@@ -290,7 +290,7 @@ def events_of(options):
 
 
 class CheckFailure(Exception):
-    """Why a job could not run on this node: what, why, and what to do next."""
+    """The reason why a job cannot run on this node: what, why, and what to do next."""
 
     def __init__(self, what, why, next_step):
         super().__init__(f"{what}; {why}" if why else what)

@@ -165,7 +165,7 @@ class Report(NamedTuple):
 
 
 def _result_rows(result: ForeignResult) -> Rows:
-    """As at the end of a run."""
+    """Return the same rows as at the end of a run."""
     from benchmarks.measuring.result_text import speed_rows, window_text
     from benchmarks.text import count_text, folded
 
@@ -205,7 +205,7 @@ def _row(marked: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _odd(marked: Sequence[Step]) -> list[str]:
-    """Which steps of an attempt have numbers that must not be passed over."""
+    """Return notes on steps of an attempt with suspicious numbers."""
     broken = [step.step for step in marked if step.loss is not None and not math.isfinite(step.loss)]
     untimed = [step.step for step in marked if step.seconds == 0]
     return [

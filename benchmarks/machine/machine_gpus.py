@@ -146,7 +146,7 @@ def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) 
 
 
 def _scale(request: Request, row: Hardware, count: int, configs: Configs, backend: Backend) -> int | None:
-    """As many as there are; with a recipe's layout, the largest that has no more. None: as the recipe has it."""
+    """Return all GPUs, or the largest number up to that with a layout of the recipe. None: the recipe's default."""
     if backend.layout_settings & request.settings.keys():
         return count
     try:

@@ -1,4 +1,4 @@
-"""Which rules of MLPerf a configuration breaks, each with its arithmetic.
+"""The rules of MLPerf that a configuration breaks, each with its arithmetic.
 
 In any division, a broken rule refuses a configuration that cannot work or would fake its status. Rules of the closed
 division refuse there and become notes in the open one.
@@ -146,7 +146,7 @@ def _reference(
 def configuration_rows(
     asked: Benchmark, rules: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> Rows:
-    """What it comes to; a line each."""
+    """Return the numbers of the configuration that MLPerf's rules concern, one per row."""
     batch = asked.batch.global_batch_size
     first, found = first_evaluation(rules, batch, _interval(asked, submission)), expected(points, batch)
     reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"

@@ -46,7 +46,7 @@ class CheckedSet(Value, frozen=True):
 
 
 class SetVerdict(CheckedSet, frozen=True):
-    """With what follows from it."""
+    """The verdict on a set of runs."""
 
     worst: str | None  # the run that is excluded
     olympic_minutes: float | None

@@ -219,7 +219,7 @@ def gathered_bytes(benchmark: Benchmark) -> float:
 
 
 def gathered_activation_bytes(benchmark: Benchmark) -> float:
-    """What one layer puts together of the activations that a tensor or a context group shares out."""
+    """Return the bytes of activations that a layer gathers from its tensor or context group."""
     model, share, tokens = benchmark.model, benchmark.parallelism, tokens_per_device(benchmark)
     states = WHOLE_STATES * tokens * model.hidden_size if share.tensor > 1 else 0.0
     keys = WHOLE_KEYS * tokens * share.context * model.query_groups * model.head_dim if share.context > 1 else 0.0
@@ -227,7 +227,7 @@ def gathered_activation_bytes(benchmark: Benchmark) -> float:
 
 
 def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """What all layers keep. A pipeline stage has fewer layers but as many more micro-batches under way."""
+    """Return the saved bytes of all layers. A pipeline stage has fewer layers, but more micro-batches in flight."""
     whole_layers = benchmark.model.layers - storage.input_only_layers - storage.absent_layers
     per_token = whole_layers * _kept_bytes(benchmark, storage, storage.saved_activations)
     inputs = storage.input_only_layers / storage.recomputed_together
@@ -279,7 +279,7 @@ def _split(name: str, saved_activations: frozenset[str]) -> bool:
 
 
 def activation_widths(model: Model) -> dict[str, int]:
-    """How many numbers a token leaves behind at each named place of a layer."""
+    """Return the width of each named activation of a layer, per token."""
     queries = model.attention_heads * model.head_dim
     keys = model.query_groups * model.head_dim
     return {

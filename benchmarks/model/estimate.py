@@ -29,7 +29,7 @@ BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
 
 class EstimateError(Value, frozen=True):
-    """How far estimates of published rows were off, in percent, without the rows that share `kind` with them."""
+    """The errors of estimates of published rows in percent, without the rows that share `kind` with them."""
 
     kind: str  # SCALE: without the rows at the same number of GPUs, from the same series
     rows: int
@@ -85,7 +85,7 @@ def read_published(configs: Configs) -> Published:
 
 
 def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
-    """By the nearest row on the same platform."""
+    """Estimate the step time by the nearest row on the same platform."""
     configs, platform = published.configs, asked.hardware.platform
     rows = [row for row in published.rows if configs.hardware(row.hardware).platform == platform]
     if not rows:

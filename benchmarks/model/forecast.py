@@ -1,4 +1,4 @@
-"""What is known of a run before it starts: memory, bound, estimate, how it scales and what it costs. Pure."""
+"""The forecast of a run before it starts: memory, bound, estimate, scaling and cost. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ class ScalePoint(Value, frozen=True):
 
 
 class Cost(Value, frozen=True):
-    """What so many tokens take. By a bound: at least that."""
+    """The cost of a number of tokens; a lower limit if it follows from the bound."""
 
     tokens: int
     steps: int
@@ -79,7 +79,7 @@ class Cost(Value, frozen=True):
 
 
 class Planned(BenchmarkName, frozen=True):
-    """Which benchmark it is, and how its batch is shared out."""
+    """The benchmark and the division of its batch."""
 
     parallelism: Parallelism
     micro_batch_size: int
@@ -88,7 +88,7 @@ class Planned(BenchmarkName, frozen=True):
 
 
 class PlanReport(Forecast, frozen=True, kw_only=True):
-    """What launch/plan.py says."""
+    """The report of launch/plan.py."""
 
     schema_version: int = SCHEMA_VERSION
     benchmark: Planned

@@ -126,7 +126,7 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
 
 
 def error_text(error: EstimateError | None) -> str:
-    """That of estimates of published rows which had as little in common with their nearest row."""
+    """Return the error of estimates of published rows that had as little in common with their nearest row."""
     if error is None:
         return "not known: no published row has these settings"
     without = "from another scale of its series" if error.kind == SCALE else f"without the rows of its {error.kind}"

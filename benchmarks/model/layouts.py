@@ -216,7 +216,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
 
 
 def _unlike(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
-    """In how many axes of a replica they differ; then by how much; then how many weights are held more than once."""
+    """Return the number of differing axes of a replica, the size of the differences, and the replicated weights."""
     share, other = one.parallelism, like.parallelism
     inner = [
         (getattr(share, name), getattr(other, name)) for name in ("tensor", "pipeline", "context", "virtual_pipeline")

@@ -110,7 +110,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
 
 
 def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
-    """What a sequence costs besides, by part, and all that the hardware does: the FLOPs of HFU."""
+    """Return the recomputed FLOPs of a sequence by part, and all FLOPs of the hardware, for HFU."""
     if recompute is None:
         return [("recomputed", "unknown: the backend does not say what it computes twice")]
     first = ledger.hardware_conventions(benchmark.trains)[0]

@@ -1,4 +1,4 @@
-"""What a device sends and receives in one step, by the axis that asks for it: bytes within a node and between nodes.
+"""The traffic of a device in one step, by axis: bytes within a node and between nodes.
 
 Devices are numbered so that the axes are nested: tensor, context, fsdp, data, pipeline. The inner ones fill a node
 first, as in both frameworks. Collectives are counted at their least: a byte crosses the network once per node, and
@@ -29,7 +29,7 @@ CONTEXT_PASSES = 3
 
 
 class Traffic(Value, frozen=True):
-    """What one axis moves through one device in one step, one way."""
+    """The traffic of one axis through one device in one step, one way."""
 
     axis: str
     node_bytes: float
@@ -61,7 +61,7 @@ class Group(NamedTuple):
 
 
 def group(benchmark: Benchmark, axis: str) -> Group:
-    """Where the devices of an axis lie, given that the axes inside it fill the node first."""
+    """Return the placement of an axis, with the axes inside it filling the node first."""
     share = benchmark.parallelism
     sizes = {
         "tensor": share.tensor,

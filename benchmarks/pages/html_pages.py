@@ -106,7 +106,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
 
 
 def _diagnosis(folder: RunFolder) -> list[tuple[str, str]]:
-    """What the doctor says of a run that failed, without what looks like a secret."""
+    """Return the doctor's findings on a failed run, without possible secrets."""
     from benchmarks.doctor.text import rows
     from benchmarks.runs.diagnosing import diagnosis_of_run
 

@@ -74,7 +74,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
 
 
 def _found(report: NightReport) -> list[str]:
-    """What decided the verdict: each regression, and each cell without a valid run."""
+    """Return the causes of the verdict: each regression, and each cell without a valid run."""
     lines = []
     for cell in report.cells:
         if cell.status not in ("valid", "running"):
@@ -108,7 +108,7 @@ def _cell(cell: CellReport, key: str, folded: bool) -> Section:
 
 
 def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
-    """None where fewer than two nights have a value: one dot says no more than its figure."""
+    """Return the plot; empty if fewer than two nights have a value."""
     points = [point for point in one.points if point.used_as != "left out"]
     if len(points) < 2:
         return []

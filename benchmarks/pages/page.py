@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """On a phone a row becomes a card."""
+    """A table; on a phone, each row becomes a card."""
 
     caption: str
     titles: Sequence[str]  # of numbers, if it begins with #
@@ -70,7 +70,7 @@ class Words(NamedTuple):
 
 
 class Box(NamedTuple):
-    """What a reader must know first."""
+    """A box with what a reader must know first."""
 
     tone: Tone
     heading: str
@@ -137,7 +137,7 @@ class Part(NamedTuple):
 
 
 def shown(blocks: Sequence[Block]) -> list[Block]:
-    """Without those that hold nothing."""
+    """Return the blocks that are not empty."""
     return [one for one in blocks if (shown(one.content) if isinstance(one, Section) else one.content)]
 
 

@@ -108,7 +108,7 @@ def described(benchmark: Benchmark) -> str:
 
 
 def _headlines(result: Result) -> list[Headline]:
-    """In large type, what is known."""
+    """Return the known metrics for large type."""
     spread, detail = result.seconds_per_step, ""
     if spread.ci95 is not None:
         low, high = map(seconds_text, spread.ci95)

@@ -108,7 +108,7 @@ def label_of(operation: Operation, output_flops: float) -> str:
 
 
 def _draw(axes: "Axes", trips: Sequence[Trip]) -> None:
-    """Up to down are pixels, along are modelled milliseconds."""
+    """Draw the trips. The vertical axis is in pixels, the horizontal one in modelled milliseconds."""
     from matplotlib.patches import Patch
 
     longest = max(trip.seconds for trip in trips) * 1e3

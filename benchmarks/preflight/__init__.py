@@ -1,1 +1,1 @@
-"""What the nodes of a cluster answer before it is measured, judged."""
+"""Judge the answers of a cluster's nodes before it is measured."""

@@ -1,4 +1,4 @@
-"""What nvidia-smi printed on each node of a preflight -> findings about its GPUs. Pure.
+"""Findings about the GPUs of a node from the output of nvidia-smi in a preflight. Pure.
 
 Without such GPUs at the site, every check of them is `not_checked`: a CPU proves nothing about a GPU.
 """

@@ -1,4 +1,4 @@
-"""What nccl-tests print (all_reduce_perf and its kin) -> the bus bandwidth that was measured, and judged. Pure.
+"""The bus bandwidth from the output of nccl-tests (all_reduce_perf and others), and its judgement. Pure.
 
 The format is that of github.com/NVIDIA/nccl-tests: lines of `#` say what ran and sum up.
 """

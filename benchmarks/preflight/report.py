@@ -59,7 +59,7 @@ def failing(findings: Sequence[Finding]) -> list[str]:
 
 
 def counts(findings: Sequence[Finding]) -> list[CheckCount]:
-    """In the order in which the checks were made."""
+    """Return the counts in the order of the checks."""
     by_check: dict[str, Counter[str]] = {}
     for finding in findings:
         by_check.setdefault(finding.check, Counter(dict.fromkeys(WORDS, 0)))[finding.status] += 1

@@ -1,4 +1,4 @@
-"""Which files are logs; and a log as it was written, also one that is packed by gzip."""
+"""Recognise log files, and open them, also if they are compressed by gzip."""
 
 import errno
 import gzip

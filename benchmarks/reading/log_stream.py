@@ -93,7 +93,7 @@ class Window:
         return self._newlines + 1
 
     def line_start(self, position: int) -> int:
-        """Where the line begins, or the earliest place that may be looked at."""
+        """Return the start of the line, or the earliest readable position."""
         earliest = position - LOOKBEHIND if position > LOOKBEHIND else 0
         newline = self.text.rfind(b"\n", earliest, position)
         return newline + 1 if newline >= 0 else earliest
@@ -109,7 +109,7 @@ class Window:
         return self.text[start:position] if begins_here else b""
 
     def text_before(self, position: int) -> bytes:
-        """What of the line up to a position may be looked at, without colours."""
+        """Return the readable part of the line before a position, without colours."""
         if self.text[position - 1 : position] in LINE_BEGINS:
             return b""
         start = self.line_start(position)
@@ -139,7 +139,7 @@ class Window:
 
 
 class StepReport(Value, frozen=True):
-    """What one step line says."""
+    """The values of one step line."""
 
     step: int
     rank: int | None  # None: the line names none

@@ -1,4 +1,4 @@
-"""How a line of a log is shown: without its writer, secrets and control characters. Pure."""
+"""Show a line of a log without its writer, secrets and control characters. Pure."""
 
 import re
 

@@ -75,7 +75,7 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
 
 
 def text(found: Nearest) -> str:
-    """For people: how many times as fast as which row, and a line for each difference."""
+    """Return the speed relative to the row, and a line for each difference."""
     row, why = found
     if row is None:
         return f"none: {why}"
@@ -105,7 +105,7 @@ def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float
 
 
 def _differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[str]:
-    """What is not the same, in words: theirs, and ours."""
+    """Return the differences in words: the row's value and the run's."""
     layout = _words(ours.parallelism) if ours.parallelism else ""
     pairs: list[tuple[str, object, object]] = [
         ("backend", row.backend, ours.backend),

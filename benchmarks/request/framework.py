@@ -1,4 +1,4 @@
-"""What backends plan and refuse in the same way: their programs' command lines, settings as text, common refusals."""
+"""Common parts of backends' plans and refusals: command lines, settings as text, common refusals."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Which container image an engine runs in, what a registry calls it, and the file enroot makes of it. Pure."""
+"""The container image of an engine, its name in a registry, and its file made by enroot. Pure."""
 
 import re
 from pathlib import Path
@@ -92,7 +92,7 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
 
 
 def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
-    """Why there is no image for an engine on a device."""
+    """Return the refusal if no image is known for an engine on a device."""
     known = site.images.get(engine, own)
     others = "none" if isinstance(known, str) else ", ".join(sorted(known))
     return RequestError(

@@ -14,7 +14,7 @@ WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of 
 
 
 class ProfileDefaults(Value, frozen=True):
-    """What a recipe's authors record of a task, as they write it."""
+    """The recording of a task in a recipe, as its authors write it."""
 
     ranks: str  # such as 0-8
     start_step: int

@@ -61,7 +61,7 @@ class ProfilerOptions(Value, frozen=True):
 
 
 class RuntimeOptions(Value, frozen=True):
-    """What the run's programs run in; None: the site's choice."""
+    """The runtime of the run's programs; None: the site's choice."""
 
     runtime: str | None = None
     python: str | None = None  # the path of an interpreter
@@ -147,7 +147,7 @@ def command_of(request: Request, command: str) -> str:
 
 
 def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
-    """What a benchmark would be typed as, with other settings."""
+    """Return the request for a benchmark, with other settings."""
     same = {name: getattr(benchmark, name) for name in ("backend", "task", "engine", "dtype", "gpus")}
     names = {name: getattr(benchmark, name).name for name in ("model", "hardware", "site", "recipe")}
     usual = _nodes_needed(benchmark.gpus, benchmark.hardware)
@@ -512,7 +512,7 @@ def scales(recipe: Recipe, hardware: Hardware | None) -> list[int]:
 
 
 def default_gpus(recipe: Recipe, hardware: Hardware) -> int:
-    """As the recipe says, or as near below as it has on this hardware."""
+    """Return the recipe's number of GPUs, or the next smaller one that it has on this hardware."""
     usual = recipe.defaults.gpus
     return max((gpus for gpus in scales(recipe, hardware) if gpus <= usual), default=usual)
 

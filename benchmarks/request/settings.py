@@ -1,4 +1,4 @@
-"""What --set may say: Stepmark's own settings, env.NAME, xla_FLAG, and the framework's settings, each typed."""
+"""The settings of --set: Stepmark's own, env.NAME, xla_FLAG, and the framework's, each with its type."""
 
 import math
 import re

@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 
 def result_of(folder: Path) -> FinishedRun | None:
-    """As its folder has it now; None: it has left no result that can be read."""
+    """Return the result in a run folder; None without a readable one."""
     try:
         found = read_finished_run(RunFolder(folder), folder.name)
     except RequestError:

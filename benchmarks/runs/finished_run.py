@@ -22,7 +22,7 @@ RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue
 
 
 class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
-    """What was asked for."""
+    """The request of the run."""
 
     site: str
     parallelism: str
@@ -78,7 +78,7 @@ class RunOrigin(Value, frozen=True):
 
 
 class RunLabels(Value, frozen=True):
-    """What the user or a suite calls a run."""
+    """The labels of a run from the user or a suite."""
 
     tags: list[str] = []
     suite: str | None = None
@@ -289,7 +289,7 @@ def started_of(run_id: str) -> str:
 
 
 def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:
-    """What of two runs' identities differs: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
+    """Differences of two runs' identities: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
     was, now = before.origin, after.origin
     return [
         f"{kind}: {was.identity_text.get(kind, 'unknown')} -> {now.identity_text.get(kind, 'unknown')}"

@@ -66,7 +66,7 @@ def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, 
 
 
 def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
-    """What it ran on, from (name, value) of all that is known of it."""
+    """Return the identity of the machine from (name, value) of its known facts."""
     known = [(name, value) for name, value in parts if value not in (None, "")]
     return digest([[name, value] for name, value in known]), ", ".join(f"{name} {value}" for name, value in known)
 

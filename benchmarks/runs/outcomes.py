@@ -1,4 +1,4 @@
-"""How an attempt of a queued job ended, in one word and one sentence, from all that is known of it. Pure.
+"""The end of an attempt of a queued job, in one word and one sentence, from all known facts. Pure.
 
 Rules in a fixed order weigh the three records (job_record.py). attempts.py reads the logs with the doctor's symptoms.
 """
@@ -152,7 +152,7 @@ def _how(seen: Seen) -> str:
 
 
 def _why_again(seen: Seen, state: str) -> str | None:
-    """Why Slurm ended it or put it back, with the nodes by name where anybody has named them."""
+    """Return why Slurm ended the job or requeued it, with the nodes if they are known."""
     why = WHY_AGAIN.get(state)
     reason = (seen.scheduler.reason if seen.scheduler else None) or ""
     nodes = seen.lost_nodes or (reason.removeprefix(DOWN).strip() if reason.startswith(DOWN) else "")
@@ -160,7 +160,7 @@ def _why_again(seen: Seen, state: str) -> str | None:
 
 
 def _noted(text: str, scheduler: SchedulerEnd | None) -> str:
-    """With why the scheduler does not know it better."""
+    """Append the reason if the scheduler's record is incomplete."""
     note = scheduler.note if scheduler else None
     return f"{text}; {note}" if note and note not in text else text
 

@@ -103,7 +103,7 @@ def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted:
 
 
 def _with_rank(folder: RunFolder, record: RunRecord, end: AttemptEnd) -> AttemptEnd:
-    """With the rank whose log to read first: that which failed first, in the first phase in which one did."""
+    """Add the rank whose log to read first: the first to fail, in the first phase with a failure."""
     if end.rank is not None or end.outcome == "completed":
         return end
     ends = {one.rank: one for one in record.ends}

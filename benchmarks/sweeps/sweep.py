@@ -43,14 +43,14 @@ def compares(requests: Sequence[Request]) -> bool:
 
 
 def repeats_wanted(requests: Sequence[Request], typed: int | None) -> int:
-    """How often every cell runs; an A/B needs pairs."""
+    """Return how often every cell runs; an A/B needs pairs."""
     if typed is not None:
         return typed
     return DEFAULT_PAIRS if compares(requests) and all(request.profile == "none" for request in requests) else 1
 
 
 def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> int:
-    """How many runs may be in the queue at once. Those of a pair would run on other nodes and share the network."""
+    """Return the limit of runs in the queue. Runs of a pair must not use different nodes and share the network."""
     if typed is not None:
         return typed
     return 1 if compares(requests) else allowed

@@ -24,7 +24,7 @@ _SECOND = "is a second valid run of the same repeat"
 
 
 class SweepReport(Value, frozen=True):
-    """What a sweep measured, as data."""
+    """The measurements of a sweep as data."""
 
     schema_version: int
     sweep_id: str
@@ -75,7 +75,7 @@ def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collectio
 
 
 def text(report: SweepReport, path: Path) -> str:
-    """How it scales, and what one way gains over another."""
+    """Return the text of the scaling, and of the gain of each variant."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and left out: {text}" for text in report.refused]
     for one in report.gains:

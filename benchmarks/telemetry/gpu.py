@@ -221,7 +221,7 @@ def _slowest(gpus: Sequence[_Gpu]) -> SlowGpu | None:
 
 
 def _growth(samples: Sequence[tuple[float, GpuSample]], counter: str) -> int | None:
-    """How much a counter grew. A driver that was loaded again counts from zero."""
+    """Return the growth of a counter. A reloaded driver counts from zero."""
     read: list[int] = _known(getattr(sample, counter) for _, sample in samples)
     return max(read[-1] - read[0], 0) if read else None
 

@@ -1,4 +1,4 @@
-"""What the machine did while it trained: energy, clocks, throttling, memory, load. Pure.
+"""The state of the machine during training: energy, clocks, throttling, memory, load. Pure.
 
 attempt-N/telemetry/node-NAME.jsonl is written by node_sampler.py during training and read by samples.py. gpu.py
 computes the metrics of the GPUs.
@@ -59,7 +59,7 @@ def of_run(
 
 
 def window_unix(started: Sequence[Started], steps: Sequence[Step], window: Window) -> tuple[float, float] | None:
-    """When the first counted step began and the last one ended, by the clock of rank 0's host."""
+    """Return when the first counted step began and the last one ended, by the clock of rank 0's host."""
     begin = next((start.unix_seconds for start in started if start.rank == 0), None)
     places = [place for place, step in enumerate(steps) if step.step in (window.first_step, window.last_step)]
     if begin is None or not window.counted or not places:
@@ -169,7 +169,7 @@ class RankTime(Value, frozen=True):
 
 
 class LateRank(Value, frozen=True):
-    """When a rank began its first step, after the first one that did."""
+    """The delay of a rank's first step after that of the first rank."""
 
     rank: int
     host: str
@@ -190,7 +190,7 @@ class RankSpread(Value, frozen=True):
 
 
 def rank_spread(steps: Iterable[Step], counted: Collection[int], started: Sequence[Started]) -> RankSpread | None:
-    """From the steps of one attempt, rank by rank, over the steps that count; None for fewer than two ranks."""
+    """Return the spread of the ranks over the counted steps of one attempt; None for fewer than two ranks."""
     wanted = frozenset(counted)
     medians = {
         rank: median([step.seconds for step in own if step.seconds is not None and step.step in wanted])
@@ -229,7 +229,7 @@ def _latest(started: Sequence[Started]) -> list[LateRank]:
 
 
 def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None) -> Rows:
-    """What is known of the machines and of the ranks; nothing where neither is."""
+    """Return the rows of the machines and of the ranks; empty without telemetry."""
     rows: Rows = []
     if telemetry is not None:
         rows += _gpu_rows(telemetry.gpu) if telemetry.gpu else []

@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 def find_traces(place: Path) -> Found:
-    """Those of a file or folder; of a run those of its measured phase, in the last attempt that has some."""
+    """Find the traces of a file or folder; of a run, those of its measured phase in the last attempt with traces."""
     if not place.exists():
         example = f"{SUMMARISE} results/RUN"
         raise RequestError("there is no such file or folder", where=str(place), next_command=example)
@@ -88,7 +88,7 @@ def _traces_in(place: Path) -> list[Path]:
 
 
 def _rank(path: Path) -> int | None:
-    """By the last folder around it that is called after a rank."""
+    """Return the rank in the name of the nearest folder around a file."""
     found = [match for part in path.resolve().parts[:-1] if (match := RANK.fullmatch(part))]
     return int(found[-1][1]) if found else None
 

@@ -1,4 +1,4 @@
-"""What kind of work an operation of a trace is: the rules of configs/trace_kinds.yml, ready to be asked. Pure."""
+"""The kinds of work of a trace's operations, by the rules of configs/trace_kinds.yml. Pure."""
 
 import re
 from pathlib import Path
@@ -40,7 +40,7 @@ class KindRules(Value, frozen=True):
 
 
 class Instruction(NamedTuple):
-    """What the HLO of a program says of one of its instructions."""
+    """The properties of an instruction in a program's HLO."""
 
     opcode: str
     holds: frozenset[str] = frozenset()  # opcodes of its called computations, without UNCOUNTED

@@ -1,4 +1,4 @@
-"""What NCCL wrote of its calls (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL) -> a table of collectives. Pure.
+"""A table of collectives from NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL). Pure.
 
 A line is written for each call of each rank:
 

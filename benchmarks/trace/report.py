@@ -1,4 +1,4 @@
-"""What `report.py trace` reports of a place: the summary of each trace, their mean, our own clock, and NCCL's calls.
+"""The report of `report.py trace`: the summary of each trace, their mean, Stepmark's own clock, and NCCL's calls.
 
 The place is a run folder, a profiler's file, or any folder that holds some. Nothing is written into it.
 """
@@ -128,7 +128,7 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
 
 
 def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun | None:
-    """None where the request cannot be read: the trace is still worth a look."""
+    """Return the run; None if its request cannot be read, so that its trace can still be shown."""
     try:
         benchmark = folder.benchmark()
     except StepmarkError as error:

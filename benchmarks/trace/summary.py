@@ -22,7 +22,7 @@ NOT_WHOLE, DISTURBED = "not whole in the trace", "the profiler's start or stop i
 
 
 class StepWindow(Value, frozen=True):
-    """Which steps of a trace are summarised, and of those it holds otherwise, why not."""
+    """The summarised steps of a trace, and the reasons for the excluded ones."""
 
     how: str  # how the ends of steps are known
     first_step: int | None  # None: the trace does not number them
@@ -173,7 +173,7 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
 
 
 class Steps(NamedTuple):
-    """When steps ended on each device, in order. The first has no beginning in the trace, so it is not whole."""
+    """The ends of the steps on each device, in order. The first step is incomplete: its start is not in the trace."""
 
     how: str
     numbers: list[list[int | None]]  # None: the trace does not number them

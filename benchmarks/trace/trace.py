@@ -16,7 +16,7 @@ Programs = Mapping[str, Mapping[str, Instruction]]  # module -> instruction's na
 
 
 class Mark(NamedTuple):
-    """Where the host began a step (the device does it later), in picoseconds of the trace."""
+    """The time at which the host began a step (the device follows later), in picoseconds of the trace."""
 
     step: int
     begin: int
@@ -33,7 +33,7 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What one profiler saw of one host."""
+    """The recording of one host by one profiler."""
 
     host: str
     operations: list[Operation]

@@ -115,12 +115,12 @@ class _Reading:
         return self._found.trace(self._host, self._notes, marks=by_time, programs=programs)
 
     def _line_begin(self, line: Any) -> int:
-        """In picoseconds of the trace."""
+        """Return the start of a line in picoseconds of the trace."""
         begin = int(line.timestamp_ns)
         return (begin - self._start_ns if begin >= ABSOLUTE_NS else begin) * 1000
 
     def _programs(self) -> dict[str, Program]:
-        """By the module's name; of programs of one name, the one with the most instructions (the others are tiny)."""
+        """Return the programs by module name. For equal names, the one with the most instructions counts."""
         found: dict[str, Program] = {}
         for plane in self._planes.get(PROGRAMS_PLANE, []):
             wanted = plane.stat_ids.get(b"Hlo Proto", -1)

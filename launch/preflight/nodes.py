@@ -341,7 +341,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def next_steps(report: Report, folder: Path) -> str:
-    """Which files the preflight left, and what to type next."""
+    """Return the files of the preflight, and the next commands."""
     text = f"  files  {folder}"
     if report.failing and report.passing:
         # Slurm takes a value with a slash for a file of names.

@@ -38,7 +38,7 @@ Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with ru
 
 
 class RunOf(NamedTuple):
-    """Which of a night's runs."""
+    """The identity of a run in a night."""
 
     cell: str
     rerun: int = 0  # from 1; 0: its one run
