@@ -70,8 +70,8 @@ def alone(logdir: Path) -> Iterator[None]:
             raise RequestError(
                 "another user made this dashboard, or can write into it",
                 where=str(logdir),
-                why="links in it could make an update overwrite or remove files of yours elsewhere",
-                next_command="--dashboard_dir=DIR with a folder of your own",
+                why="links in it could make an update overwrite or remove your files elsewhere",
+                next_command="--dashboard_dir=DIR with your own folder",
             )
     if logdir.exists() and not (logdir / STATE).is_dir() and (not logdir.is_dir() or any(logdir.iterdir())):
         raise RequestError(

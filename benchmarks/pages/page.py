@@ -70,7 +70,7 @@ class Words(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A box with what a reader must know first."""
+    """A box for the facts that a reader must know first."""
 
     tone: Tone
     heading: str
