@@ -15,7 +15,7 @@ from benchmarks.request.resolve import LISTED
 from benchmarks.text import plural, reasons_text, some
 from benchmarks.values import benchmark_fields
 
-# What all runs of a side share; else its figures would be those of a mixture.
+# Fields that all runs of a side share; otherwise its metrics would mix different work.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
@@ -88,7 +88,7 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """A field of the request as a person reads it."""
+    """Return a field of the request as text."""
     if value is None:
         return "none"
     short = getattr(value, "short", None)

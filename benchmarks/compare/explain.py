@@ -73,7 +73,7 @@ class Measure(NamedTuple):
 
     name: str
     unit: str
-    least: float  # a smaller difference is none: relative, or in the unit
+    least: float  # a smaller difference does not count: relative, or in the unit
     relative: bool
     faster: int  # 1: more of it is faster; -1: slower
     weight: float

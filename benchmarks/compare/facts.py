@@ -1,8 +1,8 @@
 """A run's provenance as named facts by kind, for explain.py to compare. Pure.
 
 A kind that a run does not record is absent; one that it records as empty is empty. The program's arguments and
-variables are the plan's, whose paths are placeholders; what else differs between any two runs (when they ran, which
-port they got) is taken out of the texts.
+variables are the plan's, whose paths are placeholders. Texts exclude what differs between any two runs, such as the
+start time or the port.
 """
 
 import re
@@ -39,7 +39,7 @@ OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
 def facts_of(run: ComparedRun) -> Facts:
     benchmark, about = run.benchmark, run.provenance
     measured = figures_from(run.result.attempts) if run.result.attempts else None
-    # Of several phases, the measured one is the last.
+    # The measured phase is the last one.
     first_rank = (one for one in reversed(about.get("worker") or []) if one.get("rank") == 0)
     own = (one for one in first_rank if not measured or one.get("attempt", measured.attempt) == measured.attempt)
     worker: dict[str, Any] = next(own, {})
@@ -109,7 +109,7 @@ def _named_words(words: Sequence[str]) -> dict[str, str]:
 
 
 def _xla_flags(run: ComparedRun, worker: Mapping[str, Any]) -> dict[str, str]:
-    """As they were handed over, and as XLA read them where the worker says so."""
+    """Return the flags as they were passed, and as XLA read them if the worker recorded that."""
     variables = run.measured.environment
     texts = [*(variables.get(name, "") for name in FLAG_VARIABLES), str(worker.get("xla_flags") or "")]
     flags = _named_words(" ".join(texts).split())
@@ -140,7 +140,7 @@ def _texts(value: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def _known(facts: Mapping[str, object]) -> dict[str, str] | None:
-    """Those that are recorded, digests by their first digits; None where none is."""
+    """Return the recorded facts, with digests by their first digits; None if there are none."""
     return {name: _digest(str(value)) for name, value in facts.items() if value} or None
 
 

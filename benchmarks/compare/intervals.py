@@ -62,7 +62,7 @@ def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
 def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | None) -> Interval:
     """Fewer than 3 runs on a side: the runs' own windows, and the noise between runs of the same kind.
 
-    The noise is what Student's t allows for the difference of so many runs, by the deviation of at least 3 others.
+    The noise is Student's t interval for a difference of this number of runs, by the deviation of at least 3 others.
     """
     from scipy.special import stdtrit
 

@@ -1,4 +1,4 @@
-"""A run as a comparison takes it: its result, its request, and what is known of where it ran. Reads its folder."""
+"""A run for a comparison, from its folder: its result, its request, and its environment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from benchmarks.values import Benchmark, Phase
 
 
 class PairPlace(NamedTuple):
-    """Where a sweep ran it: runs of one repeat were neighbours."""
+    """The place of a run in a sweep: runs of one repeat were neighbours."""
 
     sweep: str
     cell: int

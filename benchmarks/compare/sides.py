@@ -41,7 +41,7 @@ class _Sweep(msgspec.Struct, frozen=True):
 
 
 class Sides:
-    """Finds runs by what was typed. `open_index` opens the index over a folder's runs, only if something needs it."""
+    """Find the runs that the user typed. `open_index` opens the index of a folder's runs, only if necessary."""
 
     def __init__(self, output_dir: Path, open_index: Callable[[Path], "Index"]) -> None:
         self._output_dir = output_dir

@@ -12,7 +12,7 @@ class Side(Value, frozen=True):
     label: str  # as it was typed
     run_ids: list[str]
     left_out: dict[str, str]  # run id -> why it does not count
-    name: str = ""  # in what it differs from the other side; empty: the two are not comparable
+    name: str = ""  # its difference from the other side; empty: the two are not comparable
 
 
 class Difference(Value, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Comparison(Value, frozen=True, kw_only=True):
     differences: list[Difference] = []
     causes: list[Cause] | None = None  # None: not asked for
     same: list[str] = []  # the kinds of provenance that were looked at and do not differ
-    asked: list[str] = []  # in what the two requests differ, such as "dtype: bf16 -> fp8"
+    asked: list[str] = []  # differences of the two requests, such as "dtype: bf16 -> fp8"
     not_known: list[str] = []  # the kinds of provenance that a side does not record, and why
     margin_percent: float = 1.0  # differences within it are called the same; 0: none is
     schema_version: int = 2

@@ -37,9 +37,7 @@ class LinePicker:
     """Knows the words; they are given in lower case, and have four bytes or more."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
-        self._found_by: dict[
-            bytes, list[tuple[bytes, int]]
-        ] = {}  # four bytes -> words, and the place of these bytes in each
+        self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, and their place in each
         for word in words:
             groups = [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
             group = min(groups, key=lambda one: (one in ORDINARY, sum(USUALNESS[byte] for byte in one)))

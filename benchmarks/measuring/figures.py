@@ -170,7 +170,7 @@ def _faster_than_the_peak(
 def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
     """Return a note for each peak of the run's precision that the first convention's rate exceeds.
 
-    A rate that somebody else achieved is no limit.
+    An achievable rate is not a limit.
     """
     limits = [one for one in entries if one.table != ACHIEVABLE and one.precision_peak == workload.dtype]
     return [
