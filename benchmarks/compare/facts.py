@@ -140,7 +140,7 @@ def _texts(value: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def _known(facts: Mapping[str, object]) -> dict[str, str] | None:
-    """Return the recorded facts, with digests by their first digits; None if there are none."""
+    """Return the recorded facts, with digests by their first digits; or None."""
     return {name: _digest(str(value)) for name, value in facts.items() if value} or None
 
 
