@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def _update(output_dir: Path, logdir: Path, *, quiet: bool = False) -> tuple[Rows, list[str]]:
-    """And what is to be said of folders and runs; where it is not `quiet`, that of folders was."""
+    """Update the dashboard and return its rows and notes. Unless `quiet`, problems of folders are printed."""
     from benchmarks.dashboard.update import update
     from launch.terminal.run_index import open_index, say_problems
 

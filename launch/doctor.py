@@ -42,7 +42,7 @@ def machine(argv: list[str]) -> int:
         python launch/doctor.py machine
         python launch/doctor.py machine --json
 
-    What needs hardware is `not checked` without it, never `ok`. Exit code 3: something fails.
+    Checks without their hardware are `not checked`, never `ok`. Exit code 3: something fails.
     """
     from launch.preflight.machine import report
 
@@ -59,7 +59,7 @@ def nodes(argv: list[str]) -> int:
         python launch/doctor.py nodes --site=NAME --nodelist=node[1-8] --json
         python launch/doctor.py nodes --site=NAME --dry_run         show the job; submit nothing
 
-    What needs hardware is `not checked` without it, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
+    Checks without their hardware are `not checked`, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
     1 the preflight itself failed; 2 the request was wrong and nothing was started; 3 a node fails.
     """
     from benchmarks.preflight.report import report_text

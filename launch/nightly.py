@@ -231,7 +231,7 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
     return Real(cell, run, "(made just now)")
 
 
-# --- beside the nights ----------------------------------------------------------------------------
+# --- other commands ---------------------------------------------------------------------------------
 
 
 def _accept(suite: Suite, cells: list[suites.Cell]) -> int:

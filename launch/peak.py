@@ -130,7 +130,7 @@ def _device(configs: Configs) -> Hardware:
 
 
 def _gpus(device: Hardware) -> list[MachineGpu]:
-    """Return the device's GPUs, an idle one first, which is measured: other runs' MFU will be of its peak."""
+    """Return the device's GPUs, an idle one first, which is measured: the MFU of other runs will use its peak."""
     here = of_hardware(machine_gpus.found().gpus, device) if device.platform == "cuda" else []
     gpus = sorted(here, key=lambda gpu: bool(gpu.busy))
     if gpus and gpus[0].busy and not FLAGS.allow_busy:
@@ -156,7 +156,7 @@ def _request(configs: Configs, device: Hardware) -> peaks.PeakRequest:
 
 
 def _dtypes(device: Hardware) -> list[str]:
-    """Return the precisions of --dtype without those that the device emulates, whose rate would say nothing."""
+    """Return the precisions of --dtype without those that the device emulates, whose rate is meaningless."""
     typed = list(dict.fromkeys(FLAGS.dtype.replace(" ", "").split(",")))
     for dtype in typed:
         if dtype not in peaks.PRECISIONS:

@@ -111,9 +111,9 @@ def compiled(argv: list[str]) -> int:
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
             --flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"
-            variants of XLA's flags beside the plan
+            the plan, and variants of XLA's flags
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
-            and of settings: every combination of what the flags list with commas
+            variants of settings: every combination of the lists in flags
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
             a page with the memory, the collectives and the schedule of a layer
 

@@ -124,9 +124,9 @@ def archive(argv: list[str]) -> int:
 
 
 def verify_archive(argv: list[str]) -> int:
-    """Is an archive as it was written, and does every result in it follow from its raw files?
+    """Check that an archive is unchanged, and that every result in it follows from its raw files.
 
-    python launch/report.py verify_archive FILE.tar.gz          exit code 3 where it is not
+    python launch/report.py verify_archive FILE.tar.gz          exit code 3 if not
     """
     from benchmarks.history.archive import RUNS, unpack
     from benchmarks.text import bytes_text, plural

@@ -82,13 +82,13 @@ def main(argv: list[str]) -> int:
     else:
         doing, act, takes = "without --site or --download", needed, OF_NEEDS
     others = [name for name in flags.FLAGS if flags.FLAGS[name].present and name not in {*takes, "json"}]
-    if others:  # what has no meaning here is not left out in silence
+    if others:  # flags without effect must not be ignored silently
         raise RequestError(f"--{others[0]} has no meaning {doing}", where=f"--{others[0]}")
     return act()
 
 
 def _job_of(row: Site) -> tuple[JobOptions, int | None]:
-    """The options of a job on the site; and its minutes, where the user says so."""
+    """Return the options of a job on the site, and its minutes if the user gives them."""
     typed = job_flags.typed()
     options.refuse_without_slurm(row, typed)
     job = options.choose(row, typed, os.environ) if row.slurm else JobOptions()
@@ -195,7 +195,7 @@ def mlperf_data() -> int:
 
 
 def needed() -> int:
-    """The table of what a run needs."""
+    """Print the table of the files that a run needs."""
     from launch.assets.needed import report
 
     return report(_needs(), _given(MODEL), Path(OUT.value) if OUT.value else None)

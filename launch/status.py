@@ -109,7 +109,7 @@ def table(rows: list[RunState]) -> list[str]:
 def _words(run_id: str) -> tuple[str, str]:
     """When it was started, and what it trains."""
     found = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(.*)-\w+", run_id)
-    if found is None:  # somebody renamed the folder
+    if found is None:  # the folder was renamed
         return "-", run_id
     year, month, day, hour, minute, what = found.groups()
     return f"{year}-{month}-{day} {hour}:{minute}", what.replace("-", " ")

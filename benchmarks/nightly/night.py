@@ -81,7 +81,7 @@ def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> 
     cell, points, nights = cell_runs.cell.name, [], []
     for past in cell_runs.series.nights:
         found = value_of(past.entry, metric)
-        if found is None:  # the run's own reasons say why it has no such figure
+        if found is None:  # the run's own reasons explain the missing value
             continue
         known = memory.judged.get((cell, metric.name, past.night))
         verdict, suspicion = (known.verdict, known.suspicion) if known else (None, Suspicion.NONE)

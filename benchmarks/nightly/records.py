@@ -25,7 +25,7 @@ from benchmarks.runs.runfolder import write_atomically
 
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 DECISIONS = "decisions.jsonl"
-# A night that a crash has left half done is taken up again by the same command; a week later it is history.
+# The same command resumes a night that a crash has interrupted, but not a week later.
 RESUMED_WITHIN_HOURS = 12.0
 MOST_SHOWN = 5  # folders or records that cannot be read
 

@@ -191,7 +191,7 @@ def first_verdicts(report: NightReport) -> list[str]:
 
 
 def _waits(cell: CellReport) -> bool:
-    """Return whether the cell has too few nights for any verdict on what it gates."""
+    """Return whether the cell has too few nights for a verdict on any gated metric."""
     return bool(cell.judgements) and all(is_short(one) for one in cell.judgements if one.gates)
 
 

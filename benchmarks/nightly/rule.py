@@ -6,7 +6,7 @@ differs from night to night. `tests/simulate.py` prints how often the rule is wr
 1. Screen: a t test of the latest night against the baseline nights. If it passes, the night is suspect.
 2. Confirm: the same test of the median of 3 re-runs with a smaller p. If it passes, the verdict is `worse` or
    `better`. If the control cell moved in the same direction, the verdict is `inconclusive`: the night was slow.
-3. `same` if the interval of the last 3 nights lies within the margin. Otherwise `inconclusive`.
+3. `same` if the interval of the last 3 nights is within the margin. Otherwise `inconclusive`.
 """
 
 import math
@@ -33,7 +33,7 @@ POWER = 0.80  # of the smallest detectable change
 
 
 class Level(NamedTuple):
-    """What the latest night is compared with."""
+    """The level that the latest night is compared with."""
 
     centre: float  # logarithm
     deviation: float  # of one night, as a share
@@ -44,7 +44,7 @@ class Level(NamedTuple):
         return self.deviation * math.sqrt(variance + 1 / self.nights)
 
     def p(self, distance: float) -> float:
-        """Return how often chance alone reaches this distance or more, on this side."""
+        """Return the probability of this distance or more by chance, on this side."""
         from scipy.special import stdtr
 
         return float(stdtr(self.nights - 1, -abs(distance) / self.error()))
@@ -162,7 +162,7 @@ def _side(test: Test, direction: Direction) -> Verdict:
 
 
 def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, reruns: int = 0) -> Judged:
-    """Return `same` if the interval of the recent nights' mean lies within the margin."""
+    """Return `same` if the interval of the recent nights' mean is within the margin."""
     of = "the latest night is" if len(nights) == 1 else f"the mean of the last {len(nights)} nights is"
     mean = _test(of, level, statistics.fmean(nights), direction)._replace(variance=1 / len(nights))
     suspicion = Suspicion.REFUTED if reruns else Suspicion.NONE

@@ -50,7 +50,7 @@ class Watched(NamedTuple):
 
 
 def value_of(entry: FinishedRun, metric: Metric) -> float | None:
-    """A run's value of a metric, above 0; None where the run has none. The excess is judged as mean over median."""
+    """Return a run's value of a metric, above 0, or None. The excess is judged as mean over median."""
     value: float | None = getattr(entry.metrics, metric.name)
     if value is not None and metric.name == EXCESS:
         value += 1
@@ -108,8 +108,8 @@ def refuse_budget(budget: int, where: str) -> None:
 
 
 def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[Cell]:
-    """Every combination of what the lists of a block name, before anything is excluded."""
-    settings = {  # as a person would type them after --set=KEY=
+    """Yield every combination of the lists of a block, before any exclusion."""
+    settings = {  # as the user would type them after --set=KEY=
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in block.settings.items()
     }
     rest = {"site": site, "steps": block.steps, "window": block.window, "data": block.data, "settings": settings}

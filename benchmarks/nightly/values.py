@@ -78,11 +78,11 @@ class NightPoint(Value, frozen=True):
     run_id: str
     value: float
     used_as: UsedAs
-    why: str = ""  # it is left out
+    why: str = ""  # the reason for its exclusion
 
 
 class Judged(Value, frozen=True):
-    """The rule's verdict on the latest night. Percentages are of the baseline; above 0, the figure is larger."""
+    """The rule's verdict on the latest night. Percentages are relative to the baseline; above 0: larger."""
 
     verdict: Verdict
     why: str  # the verdict in one sentence, with its figures

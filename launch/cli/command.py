@@ -22,7 +22,7 @@ flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also
 
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
-    """A script: parse its flags, run `main` with what is left, and exit with its code."""
+    """Run a script: parse its flags, call `main` with the remaining arguments, and exit with its code."""
     run_command(lambda: script(main, sys.modules["__main__"], f"python {sys.argv[0]}", sys.argv[1:]))
 
 
@@ -47,7 +47,7 @@ def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> N
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no "·" is no reason to fail
+            stream.reconfigure(errors="replace")  # a terminal may not know "·"
     colours = [coloured] if has_colours(sys.stdout) else []
     sys.stdout = cast("TextIO", Harmless(sys.stdout, *made, *colours))
     sys.stderr = cast("TextIO", Harmless(sys.stderr, *made))
@@ -71,7 +71,7 @@ def only_argument(arguments: list[str], usage: str) -> str:
 
 
 class Words(flags.ArgumentParser[str]):
-    """Of a flag whose choices --help and completion show, and which something later checks: it may hold a list."""
+    """The parser of a flag whose choices are shown in --help and completion but checked later, such as a list."""
 
     def __init__(self, enum_values: tuple[str, ...]) -> None:
         super().__init__()

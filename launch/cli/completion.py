@@ -3,7 +3,7 @@
     stepmark completion bash > ~/.local/share/bash-completion/completions/stepmark
     stepmark completion zsh > ~/.zfunc/_stepmark        a folder of $fpath
 
-The script holds the words and starts no Python. Print it again after an update, and for sites and suites of your own.
+The script holds the words and starts no Python. Print it again after an update, and for your own sites and suites.
 """
 
 import importlib
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
 
 def _words_function() -> str:
     """The words that may follow a command and its subcommand, as a function of the shell."""
-    # Each in a process of its own: commands have flags of the same names.
+    # Each in a separate process, because commands have flags of the same names.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
         cases = pool.map(_cases, COMMANDS, chunksize=1)
     return "\n".join(
@@ -93,7 +93,7 @@ def _words_function() -> str:
 
 
 def _cases(command: str) -> list[str]:
-    """Of each subcommand and, last, of the command where none was typed."""
+    """Return the case of each subcommand and, last, of the command without one."""
     module = importlib.import_module(f"launch.{command}")
     subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:

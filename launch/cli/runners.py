@@ -1,4 +1,4 @@
-"""Chooses what starts the runs of a site. What only some runs need is loaded when a run needs it."""
+"""Choose the runner of a site. Its module is only loaded when a run needs it."""
 
 from pathlib import Path
 

@@ -59,9 +59,9 @@ class Subcommands(NamedTuple):
         )
 
     def _refuse_misspelt(self, typed: str, arguments: list[str]) -> None:
-        """What is no subcommand is a file or a folder of the default one, unless there is none of that name."""
+        """Refuse a misspelt subcommand. Other words are files or folders for the default subcommand."""
         word = next(iter(arguments), "-")
-        is_name = word.replace("_", "").isalpha()  # node7, a.log and logs/a are none
+        is_name = word.replace("_", "").isalpha()  # unlike node7, a.log and logs/a
         if is_name and not Path(word).exists() and closest(word, list(self.by_name)):
             what = f"{self.command} has no subcommand '{word}': {nearest(word, self.by_name)}"
             raise RequestError(what, next_command=f"{typed} --help")

@@ -1,4 +1,4 @@
-"""The JSON documents of commands, where no value of the core is one. docs/schemas.json describes them all."""
+"""The JSON documents of commands that are not values of the library. docs/schemas.json describes them all."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from benchmarks.values import Plan, Value
 
 
 class Why(Value, frozen=True):
-    """Of an error or a refusal; empty where there is nothing to say."""
+    """The parts of an error or a refusal; unused ones are empty."""
 
     what: str
     where: str = ""
@@ -19,14 +19,14 @@ class Why(Value, frozen=True):
 
 
 class Error(Value, frozen=True):
-    """Of every command that ends with an error."""
+    """The document of a command that ends with an error."""
 
     error: Why
     exit_code: int
 
 
 class Ended(Value, frozen=True):
-    """Of a command that has nothing else to answer."""
+    """The document of a command without another answer."""
 
     exit_code: int
 
@@ -61,7 +61,7 @@ class DryRun(Value, frozen=True):
 class DrySweep(Value, frozen=True):
     repeats: int
     cells: dict[str, DryRun]  # by the flags that tell one from the others
-    refused: dict[str, str]  # left out by --skip_refused, and why
+    refused: dict[str, str]  # skipped by --skip_refused, with the reason
 
 
 class State(Value, frozen=True):
@@ -155,7 +155,7 @@ class NewSite(Value, frozen=True):
 
 
 class Files(Value, frozen=True):
-    """What a run reads, and what of it is there."""
+    """The files that a run needs, and their state."""
 
     needs: Needs
     out: str | None

@@ -1,6 +1,6 @@
-"""What a command answers: text for a person or, with --json, one JSON document for a program.
+"""The answer of a command: text for the user or, with --json, one JSON document for a program.
 
-With --json, stdout holds the document alone; whatever else is printed goes to stderr. A terminal is sent text that
+With --json, stdout has only the document; everything else goes to stderr. A terminal is sent text that
 cannot move its cursor, with verdicts and states of tables in colour.
 """
 
@@ -36,7 +36,7 @@ def wanted() -> bool:
 
 
 def answer(data: object, text: str | Callable[[], str]) -> None:
-    """The answer of a command. Data or a text that takes long is made, by a function, only where it is shown."""
+    """Show the answer of a command. A function makes slow data or text only if it is shown."""
     if wanted():
         document(data() if callable(data) else data)
     else:
@@ -50,7 +50,7 @@ def text_alone(text: str) -> None:
 
 
 def document(data: object) -> None:
-    """The document, with --json; by itself, where a command prints its text bit by bit."""
+    """Print the document with --json, for commands that print their text step by step."""
     if wanted():
         from benchmarks.values import json_text
 
@@ -97,7 +97,7 @@ def harmless(text: str) -> str:
 
 
 def without_workflow_commands(text: str) -> str:
-    """The same for what a line begins with, or holds, that GitHub would obey in a workflow's log."""
+    """Return the text without parts of lines that GitHub would obey in a workflow's log."""
     return re.sub(r"^(\s*):(?=:)", r"\1\\u003a", text, flags=re.MULTILINE).replace("##[", "#\\u0023[")
 
 
@@ -105,7 +105,7 @@ class Harmless:
     """Standard output or standard error: names, logs and records of anybody are printed."""
 
     def __init__(self, stream: TextIO, *made: Callable[[str], str]) -> None:
-        self.own = stream  # for escapes of ours
+        self.own = stream  # for our own escapes
         of_workflow = [without_workflow_commands] if os.environ.get("GITHUB_ACTIONS") else []
         self._made = (harmless, *of_workflow, *made)
 

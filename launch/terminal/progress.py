@@ -1,4 +1,4 @@
-"""How far something is that takes minutes: a bar on a terminal, else a line now and then. On stderr."""
+"""The progress of work that takes minutes, on stderr: a bar on a terminal, otherwise occasional lines."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Show(Protocol):
-    """Told what is done and how far it is, as often as one likes; `more` says it in words."""
+    """A function that shows the work and its progress, at any rate; `more` is further text."""
 
     def __call__(self, doing: str, done: float = 0, total: float = 0, more: str = "", /) -> None: ...
 
@@ -31,7 +31,7 @@ def note(text: str, lead: str = "note: ") -> None:
 
 @contextlib.contextmanager
 def shown(lead: str = "") -> Iterator[Show]:
-    """A bar on a terminal; else a line for each new `doing`, each ten seconds and at the end. `lead` begins them."""
+    """Show a bar on a terminal; otherwise a line for each new `doing`, each ten seconds and at the end."""
     if sys.stderr.isatty():
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.table import Column

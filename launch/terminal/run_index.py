@@ -1,4 +1,4 @@
-"""The index over the runs of a folder, where it is kept, and how a person sees it being made."""
+"""The index over the runs of a folder: its place, and the progress of making it."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ def open_index(output_dir: Path) -> "Index":
 
 
 def say_problems(index: "Index") -> None:
-    """What was left out, and what is to be known of the index itself, beside what is printed."""
+    """Print the excluded folders and remarks about the index on stderr."""
     for note in index.notes:
         print(f"stepmark: {printable(note)}", file=sys.stderr)
     problems = index.problems()
@@ -42,7 +42,7 @@ def say_problems(index: "Index") -> None:
 
 
 def print_some(lines: Iterable[str], count: int) -> None:
-    """On stderr; whoever wrote a run or an archive may be a stranger."""
+    """Print the first lines on stderr, escaped, because runs and archives may come from untrusted sources."""
     for _, line in zip(range(MOST_SHOWN), lines, strict=False):
         print(printable(f"  {line}"), file=sys.stderr)
     if count > MOST_SHOWN:

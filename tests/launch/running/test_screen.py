@@ -156,7 +156,7 @@ def test_a_run_ends_with_eight_lines_at_most(
     assert "Next  " in lines[-1] and any(line.startswith("Results  ") for line in lines[-2:])
 
 
-def test_each_warning_is_said_once() -> None:
+def test_each_warning_is_shown_once() -> None:
     run = RunFolder(STORED[0])
     lines = screen.result_lines(run, run.stored_result(), (None, ""))
     assert sum("steady state" in line for line in lines) == 1
