@@ -16,6 +16,9 @@ EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALI
 
 LIST_COMMAND = "python launch/run.py --list"
 
+# Return the whole command for a next_command that is flags only. The launcher sets it: it knows what was typed.
+complete: Callable[[str], str] = str
+
 
 class StepmarkError(Exception):
     """An error that the user can act on. Launch scripts print it without a traceback."""
@@ -27,7 +30,7 @@ class StepmarkError(Exception):
         self.what = what
         self.where = where
         self.why = why
-        self.next_command = next_command
+        self.next_command = complete(next_command) if next_command.startswith("--") else next_command
 
     def words(self) -> dict[str, str]:
         """Return the parts of the error for --json."""

@@ -7,11 +7,13 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from absl import flags
 
+from benchmarks import errors
 from benchmarks.errors import EXIT_FAILED, EXIT_INTERRUPTED, RequestError, StepmarkError, nearest
 from launch.terminal import output
 from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colour, own_stderr
@@ -100,11 +102,12 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         output.keep_for_json()
     try:
         command = chosen()
+        errors.complete = partial(_completed, command)
         code = command.main(_parse(command))
         return _answered(code)
     except StepmarkError as error:
-        if command is not None:
-            error.next_command = _next(command, error)
+        if command is not None and not error.next_command and isinstance(error, RequestError):
+            error.next_command = f"{command.typed} --help"
         return _ended(error, error.exit_code)
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
@@ -166,30 +169,29 @@ def _refused_value(text: str) -> str:
     return f"--{found[1]}={found[2]}: {nearest(found[2], choices)}" if found and choices else text
 
 
-ONE_FLAG = re.compile(r"--(\w+)=[^ =|]+")
+def _completed(command: Command, wanted: str) -> str:
+    """Return the typed command with the flags of `wanted` in place of its own; `--flag=` removes a flag."""
+    from benchmarks.secret_rules import hidden_in_reason
 
-
-def _next(command: Command, error: StepmarkError) -> str:
-    """Return what to type: the same command with the one flag that the error names, or the command's help."""
-    flag = ONE_FLAG.fullmatch(error.next_command)
-    if flag:
-        from benchmarks.secret_rules import hidden_in_reason
-
-        others = [word for word in command.arguments if not re.match(rf"--?{flag[1]}=", word)]
-        return hidden_in_reason(f"{command.typed} {shlex.join([*others, flag[0]])}")
-    if not error.next_command and isinstance(error, RequestError):
-        return f"{command.typed} --help"
-    return error.next_command
+    known, added, rest = flags.FLAGS, shlex.split(wanted), iter(command.arguments)
+    words = [
+        f"{word}={next(rest, '')}" if word[2:] in known and not known[word[2:]].boolean else word for word in rest
+    ]
+    for flag in added:
+        name, _, value = flag[2:].partition("=")
+        if name not in known:
+            return wanted  # it is a flag of another command
+        key = f"={re.escape(value.partition('=')[0])}=" if isinstance(known[name], flags.MultiFlag) else "(=|$)"
+        words = [word for word in words if not re.match(f"--?(no)?{name}{key}", word)]
+    return hidden_in_reason(f"{command.typed} {shlex.join([*words, *(flag for flag in added if flag[-1] != '=')])}")
 
 
 def _refuse_empty() -> None:
-    """An empty variable of a shell script would else be another request."""
+    """Refuse what an empty variable of a shell script leaves."""
     for name in flags.FLAGS:
         flag = flags.FLAGS[name]
         if flag.present and (flag.value in ("", []) or (isinstance(flag.value, list) and "" in flag.value)):
-            raise RequestError(
-                f"--{name}= names nothing", where=f"--{name}=", next_command=f"a value, or the same without --{name}"
-            )
+            raise RequestError(f"--{name}= has no value", where=f"--{name}=", next_command=f"--{name}=")
 
 
 def _help(command: Command) -> str:

@@ -74,7 +74,7 @@ def test_a_closed_stream_is_no_fault(tmp_path: Path, closed: str) -> None:
         ("--boat=x", "unknown flag --boat: "),
         ("--format=cvs", "--format=cvs: did you mean 'csv'?"),
         ("--dtype=fp16", "'fp16'"),
-        ("--note=", "--note= names nothing"),
+        ("--note=", "--note= has no value"),
     ],
 )
 def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path, typed: str, said: str) -> None:
@@ -87,9 +87,16 @@ def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path,
 
 @pytest.mark.parametrize(
     ("named", "typed", "shown"),
-    [("--steps=1", ["--steps=0", "--note=x"], "--note=x --steps=1"), ("", ["--steps=9"], "--help")],
+    [
+        ("--steps=1", ["--steps=0", "--note=x"], "--note=x --steps=1"),
+        ("--steps=1 --list", ["--steps", "0", "--nolist", "--note=x"], "--note=x --steps=1 --list"),
+        ("--set=a=2", ["--set=a=1", "--set=b=1"], "--set=b=1 --set=a=2"),
+        ("--set=a=", ["--set=a=1", "--set=b=1"], "--set=b=1"),
+        ("--steps=", ["--steps=9", "--note=x"], "--note=x"),
+        ("", ["--steps=9"], "--help"),
+    ],
 )
-def test_a_single_flag_becomes_a_command_to_paste(tmp_path: Path, named: str, typed: list[str], shown: str) -> None:
+def test_flags_become_a_command_to_paste(tmp_path: Path, named: str, typed: list[str], shown: str) -> None:
     done = ends(tmp_path, f"raise RequestError('no', next_command='{named}')", *typed)
     assert done.stderr.splitlines()[-1].endswith(f"script.py {shown}")
 

@@ -214,7 +214,7 @@ def test_runs_of_our_own_side_by_side_are_one_set_by_the_rules_of_the_submission
     [
         (["--ruleset=5.0.0"], "llama31_8b is not in ruleset 5.0.0"),
         (["--ruleset=9.9.9"], "unknown ruleset '9.9.9'"),
-        (["--ruleset="], "--ruleset= names nothing"),
+        (["--ruleset="], "--ruleset= has no value"),
         (["more"], "unexpected argument 'more'"),
     ],
 )
