@@ -229,7 +229,7 @@ def test_maxtexts_own_check_says_that_an_image_lacks_it(site: Site, tmp_path: Pa
     (reason,) = run.result["reasons"]
     assert "trained nothing: the check on node1 found: " in reason
     assert "jaxlib" in reason and "; next: --image= with MaxText 0.2.4 or later inside" in reason
-    assert "a Python module is not there" in out  # the doctor's words
+    assert "a Python module is missing" in out  # the doctor's words
     assert not (run.folder / "attempt-1/perf").exists()
 
 

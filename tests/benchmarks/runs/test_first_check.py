@@ -49,23 +49,23 @@ def test_what_the_check_says_itself_is_the_reason() -> None:
             "srun: error: node1: task 0: Exited with exit code 127\n",
             "it printed: /x/launch/slurm/task.sh: line 28: python3: command not found; next: ",
         ),
-        ("", "slurmstepd: error: execve(): bash: No such file or directory\n", "a program is not there"),
+        ("", "slurmstepd: error: execve(): bash: No such file or directory\n", "a program does not exist"),
         (
             "/x/task.sh: line 28: /usr/bin/python3: cannot execute binary file: Exec format error\n",
             "",
-            "a program for another CPU architecture",
+            "a different CPU architecture",
         ),
         (
             'Traceback (most recent call last):\n  File "w.py", line 3\n'
             "ModuleNotFoundError: No module named 'maxtext'\n",
             "",
-            "a Python module is not there; it printed: ModuleNotFoundError: No module named 'maxtext'",
+            "a Python module is missing; it printed: ",
         ),
         (
             "",
             "slurmstepd: error: pyxis: container start failed with error code: 1\n"
             "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/none.sqsh\n",
-            "the container's image is not there; it printed: slurmstepd: error: pyxis: [ERROR] No such file",
+            "container image is missing; it printed: ",
         ),
         ("RuntimeError: cuInit failed\ndone\n", "", "RuntimeError: cuInit failed"),
         ("only this\n", "", "found: only this"),
