@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Scalar
 
-DIMENSIONS_ARE_THE_MODELS = "a model file: dimensions are read from configs/models"
-OTHER_WORK = "nothing: it changes the model or the batch, and its FLOPs are not counted"
-FILLED = "nothing: Stepmark fills it for every run"
+DIMENSIONS_ARE_THE_MODELS = "a model file in configs/models, which has the dimensions"
+OTHER_WORK = "nothing: it changes the model or the batch, and Stepmark does not count its FLOPs"
+FILLED = "nothing: Stepmark sets it for every run"
 
 
 def program(path: str, *words: str) -> list[str]:
@@ -69,8 +69,8 @@ def refuse_unstated(knobs: Mapping[str, Scalar], examples: Mapping[str, str]) ->
     for name, example in examples.items():
         if knobs.get(name, "") == "":
             raise RequestError(
-                f"{name} is not stated",
+                f"{name} has no value",
                 where=f"--set={name}",
-                why="an adapter's size and place are part of the benchmark, not left to a default",
+                why="the size and the targets of adapters are part of the benchmark and have no default",
                 next_command=f"--set={example}",
             )

@@ -44,10 +44,9 @@ def refuse_without_containers(typed: str | None, site: Site) -> None:
     if typed and site.runtime != "container":
         what, why = "does not use containers", f"its runtime is {site.runtime}"
     elif typed and typed.endswith(".sif") and site.slurm is not None:
-        what, why = "runs no .sif files", "pyxis starts a cluster's containers from enroot's .sqsh files"
+        what, why = "cannot run .sif files", "pyxis starts containers from .sqsh files"
     if what:
-        cure = "--runtime=container, --image=/FOLDER/NAME.sqsh or REGISTRY/NAME:TAG, or leave --image out"
-        raise RequestError(f"site '{site.name}' {what}", where=f"--image={typed}", why=why, next_command=cure)
+        raise RequestError(f"site '{site.name}' {what}", where=f"--image={typed}", why=why, next_command="--image=")
 
 
 def checked(image: str, where: str) -> str:
@@ -57,8 +56,8 @@ def checked(image: str, where: str) -> str:
         raise RequestError(
             f"'{image.rpartition('@')[2]}' is not a valid name of a container image",
             where=where,
-            why="REGISTRY/NAME:TAG without a login, or the path of a .sqsh or .sif file, is expected",
-            next_command="--image=nvcr.io/nvidia/nemo:25.09, or /FOLDER/NAME.sqsh",
+            why="use REGISTRY/NAME:TAG without a login, or the path of a .sqsh or .sif file",
+            next_command="--image=nvcr.io/nvidia/nemo:25.09",
         )
     return plain
 
@@ -74,9 +73,9 @@ def file_of(image: str, site: Site) -> Path:
     """Return the path of an image at a site."""
     if site.container is None or site.container.images is None:
         raise RequestError(
-            f"site '{site.name}' does not say where its container images are",
+            f"site '{site.name}' has no folder for container images",
             where=f"the file of site {site.name}: container.images",
-            why=f"its runtime is {site.runtime}",
+            why=f"its runtime is {site.runtime}; add `container: {{images: /FOLDER}}` to its file",
         )
     return Path(image) if is_file(image) else Path(site.container.images) / file_name(image)
 
@@ -96,10 +95,10 @@ def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> 
     known = site.images.get(engine, own)
     others = "none" if isinstance(known, str) else ", ".join(sorted(known))
     return RequestError(
-        f"no container image of '{engine}' is known for {hardware.title}",
+        f"engine '{engine}' has no container image for {hardware.title}",
         where=f"--hardware={hardware.name} --site={site.name}",
-        why=f"the site runs everything in containers; architectures with an image: {others}",
-        next_command=f"--image=NAME:TAG, --image=FILE.sqsh, or `images: {{{engine}: NAME:TAG}}` in the site's file",
+        why=f"the site runs everything in containers; architectures with an image: {others}; "
+        f"pass --image=NAME:TAG, or add `images: {{{engine}: NAME:TAG}}` to the file of the site",
     )
 
 

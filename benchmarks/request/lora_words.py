@@ -58,8 +58,8 @@ def _rank(text: str) -> int:
 def _alpha(text: str) -> float:
     alpha = float(typed(ALPHA, text, "float"))
     if alpha <= 0:
-        why = "what an adapter makes is multiplied by alpha / rank"
-        raise RequestError(f"{ALPHA}={text}: a number above 0 is expected", where=f"--set={ALPHA}", why=why)
+        why = "the output of an adapter is multiplied by alpha / rank"
+        raise RequestError(f"{ALPHA}={text} is not a number above 0", where=f"--set={ALPHA}", why=why)
     return alpha
 
 
@@ -70,11 +70,11 @@ def _targets(text: str) -> list[str]:
     parts_of = {part for one in found for part in FUSED.get(one, ())}
     twice = next((one for one in found if found.count(one) > 1 or one in parts_of), "")
     if unknown is not None or twice:
-        what = f"no adapter stands beside '{unknown}': {nearest(unknown or '', MATRICES)}"
+        what = f"'{unknown}' is not a matrix that adapters can train: {nearest(unknown or '', MATRICES)}"
         raise RequestError(
             f"{TARGETS}={text}: {twice} would have two adapters" if unknown is None else what,
             where=f"--set={TARGETS}",
-            why=f"the matrices of a layer are {', '.join(MATRICES)}; qkv and gate_up are fused, with one adapter",
+            why=f"the matrices of a layer are {', '.join(MATRICES)}; qkv and gate_up are fused and have one adapter",
             next_command=f"--set={TARGETS}={SEPARATE}",
         )
     return ordered(found)
@@ -95,4 +95,4 @@ def beside(lora: Lora) -> str:
 def text(lora: Lora) -> str:
     """Return the adapters in one line."""
     size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")
-    return f"{size}, beside {beside(lora)}"
+    return f"{size}, on {beside(lora)}"

@@ -52,15 +52,15 @@ def choose_profiling(
     stop = stop if stop is not None else max(start, min(defaults.stop_step, steps - 1))
     if start < 1 or stop < start or start >= steps or (start <= 2 and stop >= steps - 2):
         raise RequestError(
-            f"steps {start} to {stop} of a run of {steps} cannot be profiled",
+            f"a run of {steps} steps cannot profile steps {start} to {stop}",
             where=f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}",
-            why="step 0 compiles, and a step must be left that is neither recorded nor next to one that is",
-            next_command=f"--steps={max(start, stop) + 5}, or other steps from 1 to {steps - 1}, in this order",
+            why=f"step 0 compiles, and some steps must stay unprofiled; choose from 1 to {steps - 1}",
+            next_command=f"--steps={stop + 5}" if 1 <= start <= stop else "--profile_start_step= --profile_stop_step=",
         )
     ranks = parse_ranks(defaults.ranks if ranks_typed is None else ranks_typed)
     there = [rank for rank in ranks if rank < gpus]
     if ranks_typed is not None and there != ranks:
-        what, cure = f"rank {ranks[-1]} is not one of {gpus}", f"--profile_ranks=0-{gpus - 1}"
+        what, cure = f"the run has no rank {ranks[-1]}", f"--profile_ranks=0-{gpus - 1}"
         raise RequestError(what, where=f"--profile_ranks={ranks_typed}", next_command=cure)
     settings = {"ranks": there, "start_step": start, "stop_step": min(stop, steps - 1)}
     return Profiling(**{**typed, **settings})
@@ -72,8 +72,8 @@ def parse_ranks(text: str) -> list[int]:
     for word in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", word)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            cure = "numbers and ranges with commas between them, such as --profile_ranks=0,1,8-15"
-            raise RequestError(f"'{text}' names no ranks", where="--profile_ranks", next_command=cure)
+            why = "separate numbers and ranges with commas, such as --profile_ranks=0,1,8-15"
+            raise RequestError(f"'{text}' is not a list of ranks", where="--profile_ranks", why=why)
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return sorted(found)
 
@@ -84,8 +84,7 @@ def _refuse_without_effect(kind: str, typed: Mapping[str, Any]) -> None:
         kinds = ("nsys",) if isinstance(value, bool) else WITH_STEPS
         if value is not None and value is not False and kind not in kinds:
             what = f"--profile_{name} has no effect on --profile={kind}"
-            cure = " or ".join(f"--profile={one}" for one in kinds)
-            raise RequestError(what, where=f"--profile_{name}", next_command=cure)
+            raise RequestError(what, where=f"--profile_{name}", next_command=f"--profile={kinds[0]}")
 
 
 # --- what must be there in the end ----------------------------------------------------------------
@@ -105,8 +104,8 @@ def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list
     if len(found) >= wanted:
         return []
     return [
-        f"--profile={kind}: {len(found)} of {wanted} {pattern} in {phase_dir.name}: the profiler did "
-        "not record what it was to; the log of such a rank says why"
+        f"--profile={kind}: the profiler wrote {len(found)} of {wanted} {pattern} in {phase_dir.name}; "
+        "the log of a rank without a file gives the reason"
     ]
 
 

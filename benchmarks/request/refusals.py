@@ -30,10 +30,11 @@ def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterat
     needs = backend.needs_transformer_engine(benchmark) if isinstance(backend, NeedsTransformerEngine) else {}
     if needs:
         yield RequestError(
-            f"the virtual environments of site '{site.name}' have no Transformer Engine, and this run needs it",
+            f"this run needs Transformer Engine, which the virtual environments of site '{site.name}' do not have",
             where=f"runtime: venv of site '{site.name}'",
-            why=f"{', '.join(needs)}; it is published only as source, so no lock file can hold it",
-            next_command=f"a site with runtime: container or python; or {' '.join(needs.values())}",
+            why=f"{', '.join(needs)}; Transformer Engine is published only as source, so a lock file cannot have it; "
+            "a site with runtime container or python can run it",
+            next_command=" ".join(needs.values()),
         )
 
 
@@ -49,16 +50,16 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
     ):
         if value not in (off, *known):
             raise UnknownName(
-                f"--{flag}={value} is not to be had with backend {backend.name}",
+                f"backend {backend.name} does not support --{flag}={value}",
                 value,
                 [off, *known],
                 where=f"--{flag}",
-                why=f"it has: {', '.join([off, *sorted(known)])}",
+                why=f"it supports: {', '.join([off, *sorted(known)])}",
                 next_command=f"--{flag}={off}",
             )
     if benchmark.instruments.profile == "nccl" and benchmark.hardware.kind != "gpu":
-        what, cure = f"{benchmark.hardware.title} has no NCCL to trace", "--profile=none, or a GPU by --hardware"
-        raise RequestError(what, where="--profile=nccl", next_command=cure)
+        what = f"{benchmark.hardware.title} does not use NCCL, so there is nothing to trace"
+        raise RequestError(what, where="--profile=nccl", next_command="--profile=none")
 
 
 def _refuse_short_run(benchmark: Benchmark) -> None:
@@ -66,13 +67,12 @@ def _refuse_short_run(benchmark: Benchmark) -> None:
         raise RequestError(
             "the first step compiles and cannot be measured",
             where=f"--steps={benchmark.steps} --window={benchmark.window}",
-            next_command="--steps of 2 or more, and a window that begins at step 1 or later",
+            next_command=f"--steps={max(benchmark.steps, 20)} --window=steady",
         )
     wanted = last_step_wanted(benchmark.window)
     if wanted is not None and benchmark.steps <= wanted:
         raise RequestError(
-            f"window {benchmark.window} needs step {wanted}, a run of {benchmark.steps} steps ends at step "
-            f"{benchmark.steps - 1}",
+            f"window {benchmark.window} needs step {wanted}, but the run ends at step {benchmark.steps - 1}",
             where="--window",
             next_command=f"--steps={wanted + 1}",
         )
@@ -83,10 +83,10 @@ def _refuse_layout(benchmark: Benchmark) -> None:
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
         raise RequestError(
-            f"the layout is for {layout.devices} devices, {benchmark.gpus} are asked for",
+            f"the layout needs {layout.devices} devices, and --gpus={benchmark.gpus}",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",
-            next_command=f"--set=AXIS=N so that the product of the axes is {benchmark.gpus}",
+            next_command=f"--gpus={layout.devices}",
         )
     if model.uncounted:
         return
@@ -102,15 +102,14 @@ def _refuse_layout(benchmark: Benchmark) -> None:
     for what, size, axis, share in divisions:
         if size % share:
             raise RequestError(
-                f"{what} ({size}) not divisible by {axis} ({share})",
+                f"{what} ({size}) is not divisible by {axis} ({share})",
                 where=f"model {model.name}, {benchmark.gpus} devices",
-                why="each device must get the same share",
-                next_command=f"a layout whose {axis} divides {size}",
+                why=f"each device must get the same share; choose a layout whose {axis} divides {size}",
             )
     length = benchmark.batch.sequence_length
     if length > model.max_sequence_length:
         raise RequestError(
-            f"sequence length {length} is over the {model.max_sequence_length} of {model.name}",
+            f"sequence length {length} is longer than the {model.max_sequence_length} of {model.name}",
             where="--set=sequence_length",
             next_command=f"--set=sequence_length={model.max_sequence_length}",
         )
@@ -123,8 +122,8 @@ def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
     measured = [phase for phase in backend.plan(benchmark).phases if phase.writes_steps][-1]
     if not any(word.startswith("--inject_slowdown=") for word in measured.command):
         raise RequestError(
-            f"{backend.title} with engine {benchmark.engine} has no --inject_slowdown",
+            f"{backend.title} with engine {benchmark.engine} does not support --inject_slowdown",
             where=f"--inject_slowdown --backend={backend.name} --engine={benchmark.engine}",
-            why="nothing of ours runs inside its program that could make a step longer",
-            next_command="leave --inject_slowdown out",
+            why="Stepmark runs no code inside its program that could slow a step",
+            next_command="--inject_slowdown=",
         )

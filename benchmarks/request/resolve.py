@@ -116,20 +116,25 @@ def _values_of(name: str, text: str | None) -> list[int | str]:
         return []
     words = [word.strip() for word in text.split(",")]
     if "" in words:
-        raise RequestError(f"--{name}={text}: a name is empty", where=f"--{name}")
+        raise RequestError(f"--{name}={text} has an empty value", where=f"--{name}")
     values: list[int | str] = [whole_number(name, word) if name in NUMBERS else word for word in words]
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        what, repeats = f"--{name}={text}: {twice} is named twice", "--repeats=N runs every cell N times"
-        raise RequestError(what, where=f"--{name}", why="two cells would differ in nothing", next_command=repeats)
+        what, repeats = f"--{name}={text} has {twice} twice", f"--{name}={','.join(dict.fromkeys(words))}"
+        raise RequestError(
+            what,
+            where=f"--{name}",
+            why="two cells would be the same; --repeats=N runs every cell N times",
+            next_command=repeats,
+        )
     return values
 
 
 def whole_number(name: str, word: str) -> int:
     digits = word.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
-        what = f"--{name}: '{word}' is no whole number"
-        raise RequestError(what, where=f"--{name}", next_command=f"--{name}=8, or 8,16 for both")
+        what = f"--{name}: '{word}' is not a whole number"
+        raise RequestError(what, where=f"--{name}", next_command=f"--{name}=8")
     return int(word)
 
 
@@ -164,9 +169,9 @@ class NoLayoutError(RequestError):
         super().__init__(
             f"recipe {recipe.name} has no layout for {gpus} devices of {hardware.name}",
             where=f"--gpus={gpus}",
-            why=f"it has one for: {', '.join(map(str, self.scales))}",
-            next_command="--gpus with one of these, or the layout by --set: "
+            why=f"it has layouts for {', '.join(map(str, self.scales))} devices; for others, --set the layout: "
             + ", ".join(sorted(recipe.layouts[0].knobs)),
+            next_command=f"--gpus={min(self.scales, key=lambda scale: abs(scale - gpus))}",
         )
 
 
@@ -197,7 +202,7 @@ def resolve(
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = FlagGroup(flags={}, environment={})
     if name := xla_set.pop(FLAG_GROUP, None):
-        what, where = "has no XLA, and so no flags of it", f"--set=xla_group={name}"
+        what, where = "does not use XLA, so it has no XLA flags", f"--set=xla_group={name}"
         group = offered(backend, CompilerFlags, what, where).flag_group(name, hardware)
     row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
     if row is None and not backend.layout_settings & knobs_set.keys():  # then it is stated by --set
@@ -285,15 +290,15 @@ def _adapter_settings(
     said_twice = sorted(own.keys() & typed.keys())
     if said_twice:
         raise RequestError(
-            f"{said_twice[0]} is filled by {', '.join(words)}",
+            f"{said_twice[0]} conflicts with {', '.join(words)}, which sets it",
             where=f"--set={said_twice[0]}",
-            next_command=f"leave --set={said_twice[0]} out, or --set={next(iter(words))}",
+            next_command=f"--set={said_twice[0]}=",
         )
     return own
 
 
 def _adapting(backend: Backend) -> TrainsAdapters:
-    return offered(backend, TrainsAdapters, "trains no adapters", "--task=lora")
+    return offered(backend, TrainsAdapters, "does not train adapters", "--task=lora")
 
 
 def peaks_of_devices(
@@ -309,16 +314,16 @@ def peaks_of_devices(
     known = [name.lower() for name in hardware.device_names]
     if found.platform != hardware.platform or found.device_kind.lower() not in known:
         raise RequestError(
-            f"the peak was measured on another device: {found.device_kind} ({found.platform})",
+            f"the peak was measured on a different device, {found.device_kind} ({found.platform})",
             where=f"--measured_peak={found.file} --hardware={hardware.name}",
             why=f"{hardware.title} is {' or '.join(hardware.device_names)} ({hardware.platform})",
-            next_command="python launch/peak.py on such a device",
+            next_command=f"python launch/peak.py --hardware={hardware.name}",
         )
     if dtype not in found.peaks:
         raise RequestError(
-            f"the measured peak has no {dtype}",
+            f"the file has no measured peak for {dtype}",
             where=f"--measured_peak={found.file}",
-            why=f"it has: {', '.join(found.peaks)}",
+            why=f"it has peaks for {', '.join(found.peaks)}",
             next_command=f"--dtype={next(iter(found.peaks))}",
         )
     machines = nodes if site.slurm is not None else 1
@@ -407,7 +412,7 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         raise RequestError(
             f"backend '{request.backend}' has no recipe for task '{request.task}'{with_engine}",
             where="--task",
-            why=f"its recipes are for: {', '.join(tasks) or 'nothing'}",
+            why=f"it has recipes for: {', '.join(tasks) or 'no task'}",
             next_command=LIST_COMMAND,
         )
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]
@@ -420,7 +425,7 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         raise RequestError(
             what + (f" on '{hardware.name if hardware else home}'" if fitting else "") + with_engine,
             where="--hardware" if fitting else "--model",
-            why=f"its recipes are for: {known}" if fitting else f"recipes are there for: {models}",
+            why=f"it has recipes for {known}" if fitting else f"it has recipes for {models}",
             next_command=LIST_COMMAND,
         )
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
@@ -466,7 +471,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
     allowed = _dtypes(recipe, alike)
     if not allowed:
         raise RequestError(
-            f"recipe {recipe.name} names no precision for {alike}",
+            f"recipe {recipe.name} has no precision for {alike}",
             where=f"configs/recipes/{recipe.name}.yml",
             why="every name in its `hardware` needs a row in its `dtypes`",
         )
@@ -475,7 +480,9 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
             return recipe.defaults.dtype
         return allowed[0]
     if hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks:
-        raise RequestError(f"{hardware.title} has no fp8", where="--dtype=fp8", next_command=f"--dtype={allowed[0]}")
+        raise RequestError(
+            f"{hardware.title} does not support fp8", where="--dtype=fp8", next_command=f"--dtype={allowed[0]}"
+        )
     if wanted not in allowed:
         raise UnknownName(
             f"recipe {recipe.name} has no {wanted} on {hardware.name}",
@@ -526,8 +533,8 @@ def _refuse_foreign_hardware(site: Site, hardware: Hardware) -> None:
         raise RequestError(
             f"the nodes of site '{site.name}' are not {hardware.title}",
             where=f"--hardware={hardware.name} --site={site.name}",
-            why=f"it has: {', '.join(site.slurm.hardware)}",
-            next_command=f"--hardware={site.slurm.hardware[0]}, or another --site",
+            why=f"the site has {', '.join(site.slurm.hardware)}",
+            next_command=f"--hardware={site.slurm.hardware[0]}",
         )
 
 
@@ -545,9 +552,10 @@ def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
     positive("--nodes", nodes)
     if gpus % nodes:
         raise RequestError(
-            f"{gpus} devices cannot be shared evenly among {nodes} nodes",
+            f"{nodes} nodes cannot share {gpus} devices evenly",
             where="--nodes",
-            why=f"{hardware.title}: {hardware.devices_per_node} devices a node",
+            why=f"a node has {hardware.devices_per_node} x {hardware.title}",
+            next_command=f"--nodes={_nodes_needed(gpus, hardware)}",
         )
     if hardware.kind != "cpu" and gpus // nodes > hardware.devices_per_node:
         raise RequestError(
@@ -612,21 +620,21 @@ def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
     """Return the site with the typed runtime and interpreter, without what belongs to its other runtimes."""
     if python is not None and runtime not in (None, "python"):
         where = f"--runtime={runtime} --python={python}"
-        raise RequestError("--python goes with --runtime=python", where=where, next_command="one of the two")
+        raise RequestError("--python needs --runtime=python", where=where, next_command="--runtime=python")
     chosen = "python" if python is not None else runtime or site.runtime
     interpreter = (python or site.python) if chosen == "python" else None
     container = site.container if chosen == "container" else None
     if chosen == "container" and site.slurm is not None and container is None:
         raise RequestError(
-            f"site '{site.name}' says nothing of containers",
+            f"site '{site.name}' has no container settings",
             where=f"--runtime=container --site={site.name}",
-            why="on a cluster its file says where the images are, in the section 'container'",
+            why="on a cluster, the section `container` of its file has the folder of the images",
             next_command=f"--runtime={site.runtime}",
         )
     if chosen == "python" and interpreter is None:
-        what = f"--runtime=python needs an interpreter, and site '{site.name}' names none"
-        cure = "--python=PATH of one that has the framework installed"
-        raise RequestError(what, where="--runtime=python", next_command=cure)
+        what = f"--runtime=python needs an interpreter, and site '{site.name}' does not name one"
+        why = "pass --python=PATH of a Python that has the framework installed"
+        raise RequestError(what, where="--runtime=python", why=why)
     return msgspec.structs.replace(
         site,
         runtime=chosen,

@@ -17,7 +17,7 @@ FLAG_GROUP = "xla_group"  # names several flags of configs/xla_flags.yml
 PGLE_PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 FILLED_XLA_FLAGS = {
     "xla_force_host_platform_device_count": "--gpus",
-    PGLE_PROFILE: "--pgle=nsys, which proves that the profile is read",
+    PGLE_PROFILE: "--pgle=nsys, which checks that the profile is read",
 }
 
 # Larger than any size of a training run, and exact as a float.
@@ -60,16 +60,16 @@ def _environment_name(key: str, backend: Backend) -> str:
         (
             name.startswith(backend.reserved_variables),
             "is not set directly",
-            f"{backend.title} would take it past the plan; use its own setting: --set=SETTING=VALUE",
+            f"{backend.title} would use it outside the plan; use the backend's setting with --set=SETTING=VALUE",
         ),
         (
             is_secret_name(name),
             "looks like a secret, and --set is written to the run folder",
-            f"export {name}=... before the command",
+            f"export {name}=VALUE before the command",
         ),
         (
             name.startswith(("SLURM_", "SRUN_")),
-            "is Slurm's own, and the job's srun would obey it over the job script",
+            "belongs to Slurm, and srun would use it instead of the options in the job script",
             "use --slurm_arg=OPTION=VALUE",
         ),
     ]
@@ -84,7 +84,7 @@ def _xla_flag(key: str, text: str) -> str:
     if key in FILLED_XLA_FLAGS:
         raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=f"use {FILLED_XLA_FLAGS[key]}")
     if not re.fullmatch("[a-z0-9_]+", key) or re.search(r"\s", text):
-        raise RequestError(f"{key}={text}: an XLA flag and its value hold no blanks", where=f"--set={key}")
+        raise RequestError(f"{key}={text}: an XLA flag and its value must not have spaces", where=f"--set={key}")
     return text
 
 
@@ -100,7 +100,7 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
             key,
             [*OWN_SETTINGS, *types],
             where=f"--set={key}",
-            why=f"{backend.title} has no setting of that name, nor has Stepmark",
+            why=f"neither {backend.title} nor Stepmark has a setting of that name",
             next_command=LIST_COMMAND,
         )
     return typed(key, text, types[key])
@@ -118,7 +118,7 @@ def typed(key: str, text: str, kind: str) -> Scalar:
             raise ValueError  # JSON has no such number: the run folder could not be read back
     except (KeyError, ValueError, OverflowError):
         expected = {"bool": "true or false", "int": "a whole number", "float": "a finite number"}[kind]
-        raise RequestError(f"{key}={text}: {expected} is expected", where=f"--set={key}") from None
+        raise RequestError(f"{key}={text} is not {expected}", where=f"--set={key}") from None
     return number
 
 
@@ -127,7 +127,7 @@ def positive(where: str, number: int) -> int:
     if number > LARGEST_NUMBER:
         raise RequestError(f"{name} is over {LARGEST_NUMBER:,}", where=where)
     if number < 1:
-        raise RequestError(f"{name} is {number}: it must be 1 or more", where=where, next_command=f"{where}=1")
+        raise RequestError(f"{name} is {number}, but must be 1 or more", where=where, next_command=f"{where}=1")
     return number
 
 

@@ -28,12 +28,12 @@ def check_rule(rule: str) -> None:
             rule,
             (STEADY, LAST),
             where="--window",
-            why="the first and last step to count, such as 35-44, is valid too",
+            why="you can also pass the first and the last step to count, such as 35-44",
             next_command=f"--window={STEADY}",
         )
     if not wanted:
         raise RequestError(
-            f"window rule '{rule}' holds no step",
+            f"window rule '{rule}' has no steps",
             where="--window",
             why="its first step comes after its last",
         )
@@ -44,10 +44,9 @@ def describe_rule(rule: str) -> str:
     check_rule(rule)
     if rule == STEADY:
         return (
-            "all steps after the first (compile), in foreign logs without dispatch artefacts, "
-            "once step times may have settled: "
-            f"two successive {BIN_SECONDS:g} s medians within {AGREEMENT:.2%}, "
-            f"or {LIMIT_SECONDS:g} s of stepping"
+            f"all steps after step times may have settled (the medians of two successive {BIN_SECONDS:g} s "
+            f"intervals agree within {AGREEMENT:.2%}, or after {LIMIT_SECONDS:g} s), without the first step "
+            "(compilation) and, in logs of other programs, without dispatch artefacts"
         )
     if rule == LAST:
         return "the last step with a time (a recipe's own rule)"

@@ -243,7 +243,7 @@ def test_a_run_refuses_what_is_no_peak_of_this_machine(machine: Machine) -> None
         ("gpu.json", "another device: NVIDIA Z9 (cuda)"),
         ("none.json", "cannot be read: No such file or directory"),
         (".", "cannot be read: Is a directory"),
-        (str(machine.file()), "the measured peak has no bf16"),
+        (str(machine.file()), "no measured peak for bf16"),
     ):
         done = machine.run(f"--measured_peak={name}", "--dtype=bf16")
         assert done.returncode == 2, (name, done.stderr)

@@ -49,8 +49,8 @@ def test_one_word_leaves_the_recipe_the_others(backend: str) -> None:
         ({"lora_alpha": "nan"}, "a finite number"),
         ({"lora_targets": "q,qkv"}, "query would have two adapters"),
         ({"lora_targets": "q,q"}, "query would have two"),
-        ({"lora_targets": "q,kk"}, "no adapter stands beside 'kk'"),
-        ({"lora_targets": ""}, "no adapter stands beside ''"),
+        ({"lora_targets": "q,kk"}, "'kk' is not a matrix"),
+        ({"lora_targets": ""}, "'' is not a matrix"),
     ],
 )
 @pytest.mark.parametrize("backend", ["jax", "nemo"])
@@ -68,7 +68,7 @@ def test_words_without_adapters_are_refused() -> None:
 
 @pytest.mark.parametrize(("backend", "own"), [("jax", "lora.lora_rank"), ("nemo", "peft.dim")])
 def test_what_is_said_in_two_ways_is_refused(backend: str, own: str) -> None:
-    with pytest.raises(RequestError, match=f"{own} is filled by lora_rank"):
+    with pytest.raises(RequestError, match=f"{own} conflicts with lora_rank"):
         resolved(backend, {"lora_rank": "4", own: "8"})
 
 

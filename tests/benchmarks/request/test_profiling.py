@@ -47,13 +47,13 @@ def test_the_finetunes_last_step_is_the_runs() -> None:
 def test_ranks_that_are_not_there_are_left_out_of_the_defaults_and_refused_where_typed() -> None:
     assert chosen(gpus=2).ranks == [0, 1]
     assert chosen(ranks="1,0").ranks == [0, 1]
-    with pytest.raises(RequestError, match="rank 8 is not one of 8"):
+    with pytest.raises(RequestError, match="has no rank 8"):
         chosen(gpus=8, ranks="0,8")
 
 
 @pytest.mark.parametrize("typed", [{"start_step": 0}, {"start_step": 9, "stop_step": 8}, {"start_step": 50}])
 def test_steps_that_cannot_be_recorded_are_refused(typed: dict[str, int]) -> None:
-    with pytest.raises(RequestError, match="cannot be profiled"):
+    with pytest.raises(RequestError, match="cannot profile steps"):
         chosen(**typed)
 
 
@@ -67,7 +67,7 @@ def test_without_steps_nothing_is_chosen_and_flags_of_it_are_refused(kind: str) 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "0,,1", "-1", "1-", "0;1"])
 def test_what_names_no_ranks_is_refused(text: str) -> None:
-    with pytest.raises(RequestError, match="names no ranks"):
+    with pytest.raises(RequestError, match="not a list of ranks"):
         parse_ranks(text)
 
 
@@ -146,6 +146,6 @@ def test_a_profile_that_was_not_recorded_is_said(
 
 
 def test_a_run_of_which_no_step_would_be_left_is_refused() -> None:
-    with pytest.raises(RequestError, match="cannot be profiled") as caught:
+    with pytest.raises(RequestError, match="cannot profile steps") as caught:
         chosen(steps=4)
-    assert caught.value.next_command.startswith("--steps=8, ")
+    assert caught.value.next_command == "--steps=8"

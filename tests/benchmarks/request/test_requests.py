@@ -19,15 +19,15 @@ def test_every_combination_in_the_order_typed() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("gpus", "64,64", "64 is named twice"),
-        ("gpus", "64,064", "64 is named twice"),
-        ("dtype", "bf16, bf16", "bf16 is named twice"),
-        ("gpus", "64,,128", "a name is empty"),
-        ("gpus", "", "a name is empty"),
-        ("gpus", "64,many", "'many' is no whole number"),
-        ("gpus", "٣", "is no whole number"),
-        ("gpus", "9" * 5000, "is no whole number"),
-        ("nodes", "1_0", "is no whole number"),
+        ("gpus", "64,64", "has 64 twice"),
+        ("gpus", "64,064", "has 64 twice"),
+        ("dtype", "bf16, bf16", "has bf16 twice"),
+        ("gpus", "64,,128", "has an empty value"),
+        ("gpus", "", "has an empty value"),
+        ("gpus", "64,many", "'many' is not a whole number"),
+        ("gpus", "٣", "is not a whole number"),
+        ("gpus", "9" * 5000, "is not a whole number"),
+        ("nodes", "1_0", "is not a whole number"),
     ],
 )
 def test_a_list_that_means_nothing_is_refused(name: str, text: str, said: str) -> None:

@@ -71,7 +71,7 @@ def test_a_recipe_without_a_precision_for_a_device_is_refused(tmp_path: Path, dt
 def test_a_device_that_a_site_has_not_is_refused() -> None:
     error = refusal("llama2_70b", site="example_pyxis", hardware="a100")
     assert "are not" in error.what
-    assert error.next_command.startswith("--hardware=h100")
+    assert error.next_command == "--hardware=h100"
 
 
 def test_a_model_alone_is_enough() -> None:
@@ -168,7 +168,7 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
         ("llama2_tiny", 8, {"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": 1}, "attention heads (4)"),
         ("llama2_tiny", 4, {"ici_tensor_parallelism": 4, "ici_fsdp_parallelism": 1}, "query groups (2)"),
         ("llama2_tiny", 4, {"ici_pipeline_parallelism": 4, "ici_fsdp_parallelism": 1}, "layers (2)"),
-        ("llama2_tiny", 5, {"ici_fsdp_parallelism": 5}, "hidden size (64) not divisible by fsdp"),
+        ("llama2_tiny", 5, {"ici_fsdp_parallelism": 5}, "hidden size (64) is not divisible"),
         ("llama2_tiny", 8, {"global_batch_size": 12}, "global batch of 12"),
         ("llama2_tiny", 8, {"global_batch_size": 24, "micro_batch_size": 2}, "global batch of 24"),
         (
@@ -177,8 +177,8 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
             {"global_batch_size": 64, "micro_batch_size": 2, "gradient_accumulation": 2},
             "global batch of 64",
         ),
-        ("llama2_tiny", 8, {"ici_data_parallelism": 2}, "the layout is for 16 devices, 8 are asked for"),
-        ("llama2_tiny", 1, {"sequence_length": 256}, "over the 128 of llama2_tiny"),
+        ("llama2_tiny", 8, {"ici_data_parallelism": 2}, "needs 16 devices, and --gpus=8"),
+        ("llama2_tiny", 1, {"sequence_length": 256}, "longer than the 128"),
         ("llama2_tiny", 8, {"ici_fsdp_parallelism": -1}, "must be stated"),
         ("llama2_tiny", 2, {"ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}, "dcn"),
         ("llama2_tiny", 1, {"attention": "flash"}, "attention=flash does not run on a CPU"),
@@ -191,7 +191,8 @@ def test_what_cannot_be_shared_out_is_refused(model: str, gpus: int, chosen: dic
 def test_a_scale_without_a_layout_says_which_there_are() -> None:
     error = refusal("llama2_70b", gpus=96)
     assert "no layout for 96 devices" in error.what
-    assert error.why == "it has one for: 64, 128, 256, 512, 1024, 2048"
+    assert "for 64, 128, 256, 512, 1024, 2048 devices" in error.why
+    assert error.next_command == "--gpus=64"
 
 
 @pytest.mark.parametrize(("steps", "window"), [(1, None), (1, "last"), (50, "0-0"), (50, "0-9")])
@@ -210,27 +211,27 @@ def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
 @pytest.mark.parametrize("model", ["llama2_70b", "llama2_tiny"])
 def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
     error = refusal(model, hardware="a100", dtype="fp8")
-    assert error.what == "NVIDIA A100 80 GB has no fp8"
+    assert "does not support fp8" in error.what
     assert error.next_command.startswith("--dtype=")
 
 
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"gpus": 8, "nodes": 3}, "shared evenly among 3 nodes"),
+        ({"gpus": 8, "nodes": 3}, "3 nodes cannot share"),
         ({"gpus": 0}, "--gpus is 0"),
         ({"steps": 0}, "--steps is 0"),
         ({"window": "35-44", "steps": 40}, "needs step 44"),
         ({"window": "best"}, "unknown window rule 'best'"),
         ({"pgle": "ncu"}, "--pgle=ncu"),
         ({"profile": "xplan"}, "did you mean 'xplane'?"),
-        ({"profile": "nccl"}, "has no NCCL"),
+        ({"profile": "nccl"}, "does not use NCCL"),
         ({"profiler": ProfilerOptions(start_step=3)}, "no effect on --profile=none"),
         ({"task": "mlperf"}, "has no recipe for task 'mlperf'"),
         ({"dtype": "fp32", "model": "llama2_70b"}, "has no fp32 on h100"),
         ({"gpus": 64, "nodes": 4, "model": "llama2_70b"}, "64 h100 do not fit on 4 nodes"),
         ({"hardware": "h100", "model": "llama2_7b"}, "recipe trains model 'llama2_7b' on 'h100'"),
-        ({"settings": {"env.SLURM_HINT": "nomultithread"}}, "is Slurm's own"),
+        ({"settings": {"env.SLURM_HINT": "nomultithread"}}, "belongs to Slurm"),
         ({"settings": {"env.db_password": "hunter2"}}, "looks like a secret"),
         ({"settings": {"env.M_ENABLE_DROPOUT": "true"}}, "is not set directly"),
     ],
@@ -247,7 +248,7 @@ def test_requests_that_cannot_work(wanted: dict[str, object], words: str) -> Non
         ("steps", "--steps"),
         ("per_device_batch_size", "--set=micro_batch_size=N"),
         ("hf_access_token", "HF_TOKEN"),
-        ("num_experts", "FLOPs are not counted"),
+        ("num_experts", "does not count its FLOPs"),
         ("env.XLA_FLAGS", "--set=xla_FLAG=VALUE"),
         ("env.STEPMARK_RANK", "flags"),
         ("xla_force_host_platform_device_count", "--gpus"),

@@ -42,7 +42,7 @@ def test_the_worker_is_told_before_the_frameworks_own_settings(
 def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:
     """Megatron-Bridge has no Stepmark worker; another backend may not know the option."""
     bridge = {"model": "llama3_8b", "engine": "bridge", "hardware": "h100", "gpus": 8}
-    with pytest.raises(RequestError, match="with engine bridge has no --inject_slowdown") as refused:
+    with pytest.raises(RequestError, match="does not support --inject_slowdown") as refused:
         resolved("nemo", **bridge)
     assert "--engine=bridge" in refused.value.where
     assert told(resolved("nemo", **bridge, inject_slowdown=0.0)) == []
