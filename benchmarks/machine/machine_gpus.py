@@ -62,14 +62,14 @@ def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool
     words = [word.strip() for word in variable.split(",")]
     if any(map(str.isdigit, words)) and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
         return MachineGpus(
-            why_none=f"{VISIBLE}={variable} counts as CUDA does, the fastest first, and the GPUs differ: name "
-            "them by UUID, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            why_none=f"{VISIBLE}={variable} is ambiguous, because CUDA counts the fastest GPU first and the GPUs "
+            "differ: use their UUIDs, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
         )
     named: list[MachineGpu] = []
     for word in words:
         hits = [gpu for gpu in gpus if str(gpu.index) == word or (word and gpu.uuid.startswith(word))]
         if len(hits) != 1 or hits[0] in named:
-            return MachineGpus(why_none=f"{VISIBLE}='{variable}': '{word}' does not name one GPU, once")
+            return MachineGpus(why_none=f"{VISIBLE}='{variable}': '{word}' does not name exactly one GPU")
         named += hits
     hidden = f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs" if len(named) < len(gpus) else ""
     return MachineGpus(gpus=tuple(named), hidden=hidden)

@@ -68,10 +68,10 @@ def measured_peak(data: bytes, name: str) -> MeasuredPeak:
         found = msgspec.json.decode(data, type=Measured)
     except NOT_JSON as error:
         raise RequestError(
-            "the file is no measured peak that can be read",
+            "the file is not a measured peak",
             where=f"--measured_peak={name}",
             why=str(error),
-            next_command=f"{REMEASURE}, which writes it again",
+            next_command=REMEASURE,
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     versions = ", ".join(f"{package} {version}" for package, version in found.report.versions.items())
@@ -98,9 +98,9 @@ def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) ->
     if found.platform != "cpu" or (found.processor, found.cores) == (processor, cores):
         return
     raise RequestError(
-        f"the peak was measured on another machine's CPU: {found.processor}, {found.cores} cores",
+        f"the peak was measured on a different CPU: {found.processor}, {found.cores} cores",
         where=f"--measured_peak={found.file}",
-        why=f"this machine has {processor}, {cores} cores for us",
+        why=f"Stepmark can use {processor}, {cores} cores on this machine",
         next_command=f"{REMEASURE} --hardware=cpu",
     )
 
@@ -122,7 +122,7 @@ def table(found: Measured, hardware: Hardware, title: str) -> list[str]:
     for label, published in (("published achievable", hardware.achievable), ("datasheet", hardware.peaks)):
         if published:
             shares = (_share(one.tflops, published.get(dtype)) for dtype, one in peaks.items())
-            rows.append((label, "the peak as a share of it", *shares))
+            rows.append((label, "peak as a share of it", *shares))
     return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found, hardware))]
 
 
@@ -137,17 +137,17 @@ def _share(measured: float, published: Peak | None) -> str:
 def _remarks(found: Measured, hardware: Hardware) -> list[str]:
     """Return what a reader must know before the figures are believed."""
     report, rows = found.report, found.request.shapes[0].m
-    lines = [f"{dtype} is not measured on {hardware.title}, which emulates it" for dtype in hardware.emulated]
+    lines = [f"{dtype} is not measured, because {hardware.title} emulates it" for dtype in hardware.emulated]
     lines += [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
     lines += report.notes
     if report.platform == "cpu":
         if rows < ROWS:
             lines.append(f"matmuls of {rows} rows (--tokens) instead of the {ROWS} tokens of a sequence")
-        lines.append("--gpus=N on this CPU: N virtual devices share it, and each has a peak of 1/N of these")
+        lines.append("with --gpus=N, N virtual devices share this CPU, and the peak of each is 1/N of these peaks")
     for dtype, peak in found.peaks.items():
         if peak.spread is not None and peak.spread > WIDE_SPREAD:
             lines.append(
-                f"{dtype}: the turns of the peak differ by {peak.spread:.0%}: another program used the machine, and "
-                "the peak may be higher"
+                f"{dtype}: repeated measurements differ by {peak.spread:.0%}, so another program probably used the "
+                "machine, and the real peak may be higher"
             )
     return lines

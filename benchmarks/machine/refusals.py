@@ -10,6 +10,7 @@ from benchmarks.backend import Backend, EnvironmentSpec
 from benchmarks.errors import RequestError
 from benchmarks.machine.machine_gpus import MachineGpus, busy_text, chosen, of_hardware, shown
 from benchmarks.model.capacity import total_bytes, usable_bytes
+from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark, Hardware
 
 COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver runs each CUDA of its major release
@@ -32,22 +33,22 @@ def of_gpus(
     why = machine.hidden or f"its GPUs are {shown(machine.gpus)}"
     if not machine.gpus:
         what = f"this machine has no {wanted} x {hardware.title}: no GPU was found"
-        why, cure = machine.why_none, "python launch/doctor.py shows what was asked"
+        why, cure = f"{machine.why_none}; for a cluster, pass --site=NAME", "python launch/doctor.py machine"
     elif not here:
         what = f"this machine has no {hardware.title}: its GPUs are {shown(machine.gpus)}"
         cure = f"--hardware={rows[0].name}"
     elif len(here) < wanted:
-        what = f"this machine has {len(here)} x {hardware.title}, {wanted} are asked for"
+        what = f"this machine has {len(here)} x {hardware.title}, but --gpus={wanted}"
         fewer = max((scale for scale in scales if scale <= len(here)), default=None)
         cure = f"--gpus={fewer} --nodes=1" if fewer else f"python launch/run.py --list --hardware={hardware.name}"
         why += "" if fewer else f", and the recipe has no layout for {len(here)} or fewer"
     elif nodes > 1:
-        what, why = f"site '{benchmark.site.name}' is one machine, {nodes} nodes are asked for", ""
+        what, why = f"site '{benchmark.site.name}' is one machine, but the run needs {nodes} nodes", ""
         cure = "--nodes=1"
     else:
         return None
     where = f"--hardware={hardware.name} --gpus={wanted} --site={benchmark.site.name}"
-    return RequestError(what, where=where, why=why, next_command=f"{cure}; or another --site")
+    return RequestError(what, where=where, why=why, next_command=cure)
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
@@ -58,8 +59,8 @@ def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
     return RequestError(
         f"{len(busy)} of the {benchmark.gpus} GPUs {'is' if len(busy) == 1 else 'are'} in use",
         where=f"--hardware={benchmark.hardware.name} --gpus={benchmark.gpus}",
-        why=busy_text(busy),
-        next_command="end what uses them; or fewer --gpus; or --allow_busy, and the result says so",
+        why=f"{busy_text(busy)}; end these processes, or accept them with --allow_busy, which the result records",
+        next_command="--allow_busy",
     )
 
 
@@ -73,10 +74,11 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
     if usable is None or needed <= usable:
         return None
     return RequestError(
-        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, {usable / 1e9:.1f} GB are usable",
+        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, but can use {usable / 1e9:.1f} GB",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
-        why=f"{benchmark.hardware.title} has {(benchmark.hardware.memory_bytes or 0) / 1e9:.1f} GB",
-        next_command="a smaller --set=micro_batch_size, a shorter --set=sequence_length, or more --gpus",
+        why=f"{benchmark.hardware.title} has {(benchmark.hardware.memory_bytes or 0) / 1e9:.1f} GB; use more GPUs, "
+        "a smaller micro_batch_size or a smaller sequence_length",
+        next_command=command_of(request_of(benchmark, benchmark.settings.overrides), "plan.py layouts"),
     )
 
 
@@ -95,9 +97,9 @@ def old_driver(spec: EnvironmentSpec, machine: MachineGpus) -> RequestError | No
         f"NVIDIA's driver {machine.driver} is too old for the CUDA {cuda} of environment '{spec.name}'",
         where=f"this machine; {lock.path.name}",
         why=f"CUDA {cuda} needs driver {minimum_driver(lock.cuda)} or newer ({COMPATIBILITY}); "
-        f"this one takes CUDA {cuda_text(machine.cuda)} at most",
-        next_command=f"install driver {minimum_driver(lock.cuda)} or newer; or --runtime=container; "
-        "or --python=PATH of an interpreter with a framework for the CUDA that you have",
+        f"this driver supports CUDA {cuda_text(machine.cuda)} at most; update it, use a container, or pass "
+        "--python=PATH of a Python whose framework was built for this CUDA",
+        next_command="--runtime=container",
     )
 
 
@@ -111,4 +113,4 @@ def _numbers(version: str) -> list[int]:
 
 
 def cuda_text(cuda: tuple[int, int] | None) -> str:
-    return ".".join(map(str, cuda)) if cuda else "of no known version"
+    return ".".join(map(str, cuda)) if cuda else "of an unknown version"

@@ -75,7 +75,7 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
     compute = _total([part.seconds for part in matmuls])
     unsaid = []  # what is computed twice, and the backend does not say: named, and counted as 0
     if storage.recompute is None:
-        why = "the backend does not say what is computed twice"
+        why = "the backend does not report what it computes twice"
         unsaid.append(_unknown("recompute", "matmuls of the backward pass", why))
     layers = _total([part.seconds for part, one in zip(matmuls, work, strict=True) if one.bubbles])
     parts = [
@@ -139,7 +139,7 @@ def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -
         words = f"{FORWARD} x weights of {', '.join(again)} x tokens"
         yield _Work("recompute", sum(again.values()) * in_layers, linear, words)
     if core_again:
-        words = f"{4 * square:g} L a d s x tokens, forward alone"
+        words = f"{4 * square:g} L a d s x tokens, forward only"
         yield _Work("recompute attention", core_again * in_layers, other, words)
 
 
@@ -155,7 +155,7 @@ def _matmul_part(benchmark: Benchmark, work: _Work) -> BoundPart:
     # What was measured on this device, otherwise what is known of its kind.
     peak = benchmark.measured_peaks.get(work.precision) or benchmark.hardware.achievable.get(work.precision)
     if peak is None:
-        why = f"nobody measured {work.precision} matmuls on {benchmark.hardware.name} (python launch/peak.py does)"
+        why = f"no {work.precision} matmul rate for {benchmark.hardware.name} (python launch/peak.py measures it)"
         return _unknown(work.name, work.formula, why)
     seconds = work.flops / (peak.tflops * 1e12)
     formula = f"{work.formula} = {work.flops:.4g} FLOPs at {peak.tflops:g} TFLOP/s {work.precision}"
@@ -181,9 +181,9 @@ def _bubble(benchmark: Benchmark, storage: Storage, stage_layers: int, layers: f
     others = benchmark.model.layers / stage_layers - 1  # stages like this one
     formula = f"{others:.4g} / ({share.virtual_pipeline} x {batches}) of the layers"
     if layers is None:
-        return [_unknown("bubble", formula, "it is a share of the matmuls, which are not known")]
+        return [_unknown("bubble", formula, "it is a share of the time of the matmuls, which is unknown")]
     if storage.gathers_layers:
-        why = "how many micro-batches a batch goes through the pipeline in is the framework's own choice"
+        why = "the framework chooses the number of micro-batches"
         return [_unknown("bubble", formula, why)]
     seconds = layers * others / (share.virtual_pipeline * batches)
     return [BoundPart(name="bubble", seconds=seconds, exposed_seconds=seconds, formula=formula)]
@@ -240,7 +240,7 @@ def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: floa
 
 
 def _more(moved: Traffic) -> str:
-    return "" if moved.really == 1 else f"; the framework's program moves {moved.really:.3g} x as much"
+    return "" if moved.really == 1 else f"; the framework moves {moved.really:.3g} x as much"
 
 
 def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:

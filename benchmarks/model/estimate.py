@@ -100,7 +100,7 @@ def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
         try:
             benchmark = as_benchmark(row, configs, backend)
         except RequestError as error:
-            return Estimate(seconds=None, why_none=f"the nearest row, {row.name}: {error.what}")
+            return Estimate(seconds=None, why_none=f"the nearest row, {row.name}, cannot be resolved: {error.what}")
         other = bound(benchmark, backend.storage(benchmark))
         unknown = [*found.unknown, *other.unknown]
         if unknown or not found.seconds or not other.seconds:
@@ -227,9 +227,9 @@ def _request(row: Reference, configs: Configs) -> Request:
     ]
     if not fitting:
         raise RequestError(
-            f"no recipe of {row.engine} for {row.task} {row.dtype} on {row.hardware} or its like",
+            f"{row.engine} has no recipe for {row.task} {row.dtype} on {row.hardware} or a similar device",
             where=f"configs/references: {row.name}",
-            why="what a row keeps for its backward pass comes from a recipe",
+            why="the recipe decides what a row keeps for its backward pass",
         )
 
     def distance(one: tuple[Recipe, str]) -> tuple[bool, bool, bool]:

@@ -160,7 +160,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="palm",
-            formula="6 N + 12 L a d s: all parameters, the embedding too",
+            formula="6 N + 12 L a d s: all parameters, including the embedding",
             source="Chowdhery et al. 2022, PaLM, appendix B",
             tasks=("pretrain",),
             flops_per_token=_palm,
@@ -168,7 +168,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="torchtitan",
-            formula="6 (N - V h) + 12 L a d s: parameters without the embedding; a tied one stays in",
+            formula="6 (N - V h) + 12 L a d s: parameters without the embedding, unless it is tied",
             source="pytorch/torchtitan, num_flops_per_token",
             tasks=("pretrain",),
             flops_per_token=_torchtitan,
@@ -176,7 +176,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="lora",
-            formula="2/3 of causal: frozen weights get no gradient of their own; adapters are not counted",
+            formula="2/3 of causal: frozen weights have no gradient; adapters are not counted",
             source="NVIDIA dgxc-benchmarking Llama 3 70B LoRA recipe",
             tasks=("lora", "mlperf"),
             flops_per_token=_lora,

@@ -233,9 +233,9 @@ def token_count(text: str) -> int:
         number = math.nan
     if not 1 <= number * unit <= 1e18:
         raise RequestError(
-            f"--tokens={text}: a number of tokens is expected",
+            f"--tokens={text} is not a number of tokens",
             where="--tokens",
-            why="T (1e12), B (1e9) or M (1e6) may stand behind it",
-            next_command="--tokens=1T, or 300B",
+            why="the number may end with T (1e12), B (1e9) or M (1e6)",
+            next_command="--tokens=1T",
         )
     return round(number * unit)

@@ -12,8 +12,8 @@ from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, dura
 from benchmarks.values import Benchmark
 
 GB = 1e9
-BOUND = "bound (the least, at the fastest matmul rate known)"
-NEXT_WHERE_TOO_LARGE = "`plan.py layouts` ranks the layouts that fit; or more GPUs by --gpus"
+BOUND = "bound (the shortest possible step, at the fastest known matmul rate)"
+NEXT_WHERE_TOO_LARGE = "list the layouts that fit with `plan.py layouts`, or use more GPUs"
 ESTIMATE = "estimate (the nearest published run, scaled by the bounds)"
 
 
@@ -77,7 +77,7 @@ def memory_rows(memory: Memory) -> Rows:
     total = bytes_text(memory.total_bytes)
     if memory.usable_bytes is None or memory.margin_bytes is None:
         whole = bytes_text(memory.total_bytes * memory.devices)
-        return [*rows, ("total", f"{total} x {memory.devices} = {whole}, of what the host has")]
+        return [*rows, ("total", f"{total} x {memory.devices} = {whole} of host memory")]
     verdict = "fits" if memory.fits else "DOES NOT FIT"
     room = f"{memory.margin_bytes / GB:+.1f} GB, {memory.margin_percent:+.1f}%"
     rows.append(("total", f"{total} of {bytes_text(memory.usable_bytes)} usable: {verdict} ({room})"))
@@ -102,8 +102,8 @@ def bound_lines(bound: Bound) -> list[str]:
 def _left_out(bound: Bound) -> str:
     names = [text.partition(":")[0] for text in bound.unknown]
     if bound.seconds is None:
-        return "not known, without the matmuls"
-    return f"without what is not known: {', '.join(names)}" if names else ""
+        return "unknown, because the matmuls are"
+    return f"without the unknown parts: {', '.join(names)}" if names else ""
 
 
 def _seconds(seconds: float | None) -> str:
@@ -120,7 +120,7 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
         ("step", f"{seconds_text(estimate.seconds)}{over}"),
         ("row", f"{estimate.row}: {seconds_text(estimate.row_seconds)} ({estimate.source})"),
         ("scaled by", f"{estimate.ratio:.4g}, the ratio of the bounds"),
-        ("differs", "\n".join(estimate.differs) or "in nothing that the row states"),
+        ("differs", "\n".join(estimate.differs) or "the row states the same settings"),
         ("its error", error_text(estimate.error)),
     ]
 
@@ -128,7 +128,7 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
 def error_text(error: EstimateError | None) -> str:
     """Return the error of estimates of published rows that had as little in common with their nearest row."""
     if error is None:
-        return "not known: no published row has these settings"
+        return "unknown: no published row has these settings"
     without = "from another scale of its series" if error.kind == SCALE else f"without the rows of its {error.kind}"
     return (
         f"{error.median_percent:g}% in the median, {error.worst_percent:g}% at worst, over {error.rows} published "
@@ -152,7 +152,7 @@ def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
         row = (str(point.gpus), str(point.global_batch_size), layout, memory, *times, speed, efficiency)
         table.append(row)
     basis = next((point.basis for point in points if point.basis), "")
-    return [*columns(table), *([f"  tokens/s and efficiency are by the {basis}"] if basis else [])]
+    return [*columns(table), *([f"  tokens/s and efficiency come from the {basis}"] if basis else [])]
 
 
 def _dash(seconds: float | None) -> str:
@@ -161,7 +161,7 @@ def _dash(seconds: float | None) -> str:
 
 def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
     if cost is None:
-        return [("unknown", "no time of a step is known")]
+        return [("unknown", "the step time is unknown")]
     least = "at least " if cost.basis == "bound" else ""
     rows: Rows = [
         ("tokens", f"{cost.tokens:,} in {cost.steps:,} steps"),
@@ -177,7 +177,7 @@ def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
 
 def _spread(hours: float, error: EstimateError | None) -> str:
     if error is None:
-        return "and the error of that is not known here"
+        return "with an unknown error"
     return f"give or take {hours * error.worst_percent / 100:,.0f} (the worst error of such estimates)"
 
 
@@ -188,19 +188,17 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
     counted = f"{ranking.tried} tried, {ranking.refused} refused, {ranking.too_large} too large"
     lines = [f"layouts by {ranking.by}, of the same global batch {benchmark.batch.global_batch_size} ({counted})"]
     if not ranking.layouts:
-        return [*lines, "  none fits: more GPUs (--gpus), or a smaller batch (--set=global_batch_size)"]
+        return [*lines, "  no layout fits: use more GPUs (--gpus) or a smaller batch (--set=global_batch_size)"]
     if ranking.by == "bound":
-        lines.append(
-            f"  the bounds within {CLOSE:.0%} of the least come first, those with less traffic before the others"
-        )
+        lines.append(f"  sorted by bound; those within {CLOSE:.0%} of the shortest are sorted by traffic")
     for one in ranking.layouts[:top]:
-        mark = "   <- as asked" if alike(one, benchmark) else ""
+        mark = "   <- as requested" if alike(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
         lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
         lines.append(f"     {command_of(request_of(benchmark, one.settings), 'run.py')}")
     own = next((one for one in ranking.layouts if alike(one, benchmark)), None)
     if own is not None and own.rank > top:
-        lines.append(f"  {own.rank}. {own.layout}: {_time(own)}   <- as asked")
+        lines.append(f"  {own.rank}. {own.layout}: {_time(own)}   <- as requested")
     return lines
 
 

@@ -203,13 +203,13 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
     found = [one for one in ordered if best[one.parallelism] is one]
     if not found:
         raise RequestError(
-            f"{like.model.name} cannot be shared among {gpus} devices in any way that {backend.title} has",
+            f"{backend.title} has no layout that shares {like.model.name} among {gpus} devices",
             where=missing.where,
             why=next(
                 (one.what for one in tried if isinstance(one, RequestError)),
-                f"a batch of {batch} and the model's sizes divide by none of them",
+                f"no layout divides a batch of {batch} and the sizes of the model",
             ),
-            next_command="--gpus with whole nodes, and a number that the model's sizes divide by",
+            next_command=missing.next_command,
         ) from missing
     chosen = next((one for one in found if fits(one, backend.storage(one))), found[0])
     return msgspec.structs.replace(request, settings=chosen.settings.overrides)

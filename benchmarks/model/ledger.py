@@ -120,7 +120,7 @@ def attribute(
         return Attribution(
             flops_per_token,
             None,
-            f"{shown}: {alike} are alike within what the printed digits tell ({uncertainty:.2%})",
+            f"{shown}: {alike} differ by less than the rounding of the printed digits ({uncertainty:.2%})",
         )
     closest = min(counted, key=lambda name: abs(flops_per_token / counted[name] - 1))
     off = flops_per_token / counted[closest] - 1

@@ -92,9 +92,9 @@ def _lora_rows(benchmark: Benchmark) -> Rows:
     if lora is None:
         return []
     trained = flops.adapter_parameter_count(benchmark.model, lora)
-    beside = ", ".join(lora.targets)
+    targets = ", ".join(lora.targets)
     size = f"rank {lora.rank}, alpha {lora.alpha:g}, dropout {lora.dropout:g}"
-    return [("adapters", f"{size}, beside {beside}: {trained:,} trainable parameters")]
+    return [("adapters", f"{size}, on {targets}: {trained:,} trainable parameters")]
 
 
 def flops_rows(benchmark: Benchmark) -> Rows:
@@ -112,7 +112,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
 def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     """Return the recomputed FLOPs of a sequence by part, and all FLOPs of the hardware, for HFU."""
     if recompute is None:
-        return [("recomputed", "unknown: the backend does not say what it computes twice")]
+        return [("recomputed", "unknown: the backend does not report what it computes twice")]
     first = ledger.hardware_conventions(benchmark.trains)[0]
     work = (benchmark.model, benchmark.batch.sequence_length, recompute, first)
     length = benchmark.batch.sequence_length

@@ -102,7 +102,9 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
     try:
         found = msgspec.convert({**row, "where": where}, Reference, strict=False)
         if found.flops not in (STATED, *flops.CONVENTIONS):
-            raise ValueError(f"flops is '{found.flops}', which is none of {', '.join((STATED, *flops.CONVENTIONS))}")
+            raise ValueError(
+                f"flops is '{found.flops}', but must be one of {', '.join((STATED, *flops.CONVENTIONS))}"
+            )
     except ValueError as error:  # msgspec's among them
         raise RequestError(f"the row cannot be read: {error}", where=where) from None
     return found

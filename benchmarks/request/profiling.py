@@ -51,11 +51,12 @@ def choose_profiling(
     start = start if start is not None else min(defaults.start_step, max(1, steps - 2))
     stop = stop if stop is not None else max(start, min(defaults.stop_step, steps - 1))
     if start < 1 or stop < start or start >= steps or (start <= 2 and stop >= steps - 2):
+        cure = f"--steps={stop + 5}" if 1 <= start <= stop else "--profile_start_step= --profile_stop_step="
         raise RequestError(
             f"a run of {steps} steps cannot profile steps {start} to {stop}",
             where=f"--profile_start_step={start} --profile_stop_step={stop} --steps={steps}",
             why=f"step 0 compiles, and some steps must stay unprofiled; choose from 1 to {steps - 1}",
-            next_command=f"--steps={stop + 5}" if 1 <= start <= stop else "--profile_start_step= --profile_stop_step=",
+            next_command=cure,
         )
     ranks = parse_ranks(defaults.ranks if ranks_typed is None else ranks_typed)
     there = [rank for rank in ranks if rank < gpus]

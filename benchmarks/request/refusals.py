@@ -32,8 +32,7 @@ def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterat
         yield RequestError(
             f"this run needs Transformer Engine, which the virtual environments of site '{site.name}' do not have",
             where=f"runtime: venv of site '{site.name}'",
-            why=f"{', '.join(needs)}; Transformer Engine is published only as source, so a lock file cannot have it; "
-            "a site with runtime container or python can run it",
+            why=f"{', '.join(needs)}; use runtime container or python: the package is published only as source",
             next_command=" ".join(needs.values()),
         )
 

@@ -120,13 +120,9 @@ def _values_of(name: str, text: str | None) -> list[int | str]:
     values: list[int | str] = [whole_number(name, word) if name in NUMBERS else word for word in words]
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        what, repeats = f"--{name}={text} has {twice} twice", f"--{name}={','.join(dict.fromkeys(words))}"
-        raise RequestError(
-            what,
-            where=f"--{name}",
-            why="two cells would be the same; --repeats=N runs every cell N times",
-            next_command=repeats,
-        )
+        what, once = f"--{name}={text} has {twice} twice", ",".join(map(str, dict.fromkeys(values)))
+        why = "--repeats=N runs every cell N times"
+        raise RequestError(what, where=f"--{name}", why=why, next_command=f"--{name}={once}")
     return values
 
 
@@ -632,9 +628,8 @@ def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
             next_command=f"--runtime={site.runtime}",
         )
     if chosen == "python" and interpreter is None:
-        what = f"--runtime=python needs an interpreter, and site '{site.name}' does not name one"
-        why = "pass --python=PATH of a Python that has the framework installed"
-        raise RequestError(what, where="--runtime=python", why=why)
+        what, why = "--runtime=python needs an interpreter", "pass --python=PATH of a Python with the framework"
+        raise RequestError(what, where=f"--runtime=python --site={site.name}", why=why)
     return msgspec.structs.replace(
         site,
         runtime=chosen,

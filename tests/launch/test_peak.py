@@ -238,9 +238,9 @@ def test_a_run_refuses_what_is_no_peak_of_this_machine(machine: Machine) -> None
     for name, text in texts.items():
         (machine.folder / name).write_text(text)
     for name, words in (
-        ("damaged.json", "no measured peak that can be read"),
-        ("other.json", "another machine's CPU: Processor X"),
-        ("gpu.json", "another device: NVIDIA Z9 (cuda)"),
+        ("damaged.json", "is not a measured peak"),
+        ("other.json", "a different CPU: Processor X"),
+        ("gpu.json", "a different device, NVIDIA Z9 (cuda)"),
         ("none.json", "cannot be read: No such file or directory"),
         (".", "cannot be read: Is a directory"),
         (str(machine.file()), "no measured peak for bf16"),
@@ -260,4 +260,4 @@ def test_a_run_on_a_cluster_takes_the_peak_of_its_gpus(machine: Machine) -> None
     refused = machine.run(
         f"--measured_peak={machine.file()}", "--dtype=bf16", "--dry_run", "--verbose"
     )  # here, on the CPU
-    assert (refused.returncode, "measured on another device" in refused.stderr) == (2, True)
+    assert (refused.returncode, "measured on a different device" in refused.stderr) == (2, True)

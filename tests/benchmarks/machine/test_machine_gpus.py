@@ -29,12 +29,12 @@ FOUR = [gpu(index) for index in range(4)]
         (None, [0, 1, 2, 3], ""),
         ("2,0", [2, 0], "leaves 2 of 4"),
         ("GPU-3", [3], "leaves 1 of 4"),
-        ("1,7,2", [], "'7' does not name one"),
-        ("", [], "does not name one"),
-        ("-1", [], "does not name one"),
-        ("11", [], "'11' does not name one"),
-        ("GPU-", [], "does not name one"),
-        ("1,1", [], "'1' does not name one"),
+        ("1,7,2", [], "'7' does not name exactly one"),
+        ("", [], "does not name exactly one"),
+        ("-1", [], "does not name exactly one"),
+        ("11", [], "'11' does not name exactly one"),
+        ("GPU-", [], "does not name exactly one"),
+        ("1,1", [], "'1' does not name exactly one"),
     ],
 )
 def test_the_variable_is_read_as_cuda_reads_it(variable: str | None, indices: list[int], words: str) -> None:

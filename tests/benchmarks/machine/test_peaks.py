@@ -193,7 +193,7 @@ def changed(found: peak_file.Measured, change: Callable[[dict[str, Any]], object
     ],
 )
 def test_a_changed_file_is_refused(change: Callable[[dict[str, Any]], object], why: str) -> None:
-    with pytest.raises(RequestError, match="no measured peak that can be read") as refusal:
+    with pytest.raises(RequestError, match="is not a measured peak") as refusal:
         peak_file.measured_peak(changed(measured(), change), "FILE")
     assert why in refusal.value.why
 
@@ -238,5 +238,5 @@ def test_every_gpu_has_the_whole_peak() -> None:
      (H100, "NVIDIA H100 80GB HBM3", "rocm")],
 )  # fmt: skip
 def test_another_device_is_refused(hardware: Hardware, device: str, platform: str) -> None:
-    with pytest.raises(RequestError, match="measured on another device"):
+    with pytest.raises(RequestError, match="measured on a different device"):
         peak_for(hardware, LOCAL, 1, 1, measured(device=device, platform=platform))

@@ -18,4 +18,4 @@ def test_too_little_memory_is_refused_and_enough_is_not(backend: str) -> None:
     refusal = refusals.of_memory(resolve(asked, configs, own), own)
     assert refusal is not None
     assert "8.0 GB" in refusal.why
-    assert "--gpus" in refusal.next_command
+    assert refusal.next_command.startswith("python launch/plan.py layouts ")

@@ -9,7 +9,7 @@ from benchmarks.measuring.utilisation import Workload
 from benchmarks.values import Step
 
 CONFIGS = Configs()
-ALIKE = "alike within what the printed digits tell"
+ALIKE = "rounding of the printed digits"
 
 
 def notes_of(
@@ -71,7 +71,7 @@ def test_without_a_printed_throughput_the_step_time_gives_it(gflops: float, conv
     [
         (45.0, 0.1, "the convention is causal"),  # 44.975 to more digits
         (45.2, 0.1, "no convention gives that; the nearest is causal, +0.5% off"),
-        (52.0, 10.0, "recipe and palm and torchtitan are alike within what the printed digits tell (9.67%)"),
+        (52.0, 10.0, "recipe and palm and torchtitan differ by less than the rounding of the printed digits (9.67%)"),
     ],
 )
 def test_what_the_last_digit_of_the_tflops_leaves_open(tflops: float, rates: float, ending: str) -> None:

@@ -90,7 +90,7 @@ def test_without_a_measured_peak_there_is_no_bound() -> None:
     found = bound_of(changed(BF16, hardware=CONFIGS.hardware("gb300")))
     assert found.seconds is None
     assert found.compute_seconds is None
-    assert any(text.startswith("linear: nobody measured bf16 matmuls on gb300") for text in found.unknown)
+    assert any(text.startswith("linear: no bf16 matmul rate for gb300") for text in found.unknown)
 
 
 def test_a_peak_that_was_measured_on_this_device_counts() -> None:
@@ -120,4 +120,4 @@ def test_plain_attention_computes_the_whole_square() -> None:
 
 def test_what_a_backend_does_not_say_is_named() -> None:
     found = bound_of(BF16, recompute=None)
-    assert found.unknown == ["recompute: the backend does not say what is computed twice"]
+    assert found.unknown == ["recompute: the backend does not report what it computes twice"]

@@ -44,7 +44,7 @@ def test_a_cpu_shares_what_the_host_has() -> None:
     tiny = recipe(model="llama2_tiny", gpus=1)
     found = memory_of(tiny, storage_of(tiny))
     assert (found.usable_bytes, found.fits, found.margin_bytes) == (None, None, None)
-    assert "of what the host has" in dict(memory_rows(found))["total"]
+    assert "of host memory" in dict(memory_rows(found))["total"]
 
 
 def test_scaling_is_against_the_smallest_scale() -> None:
@@ -72,7 +72,7 @@ def test_a_scale_that_cannot_work_says_why() -> None:
 def test_without_estimates_scales_are_by_their_bounds() -> None:
     found = points(64, 128, kept=NONE)
     assert {point.basis for point in found} == {"bound"}
-    assert scaling_lines(found)[-1] == "  tokens/s and efficiency are by the bound"
+    assert scaling_lines(found)[-1] == "  tokens/s and efficiency come from the bound"
 
 
 def test_cost_is_by_hand() -> None:
@@ -91,7 +91,7 @@ def test_without_a_time_there_is_no_cost() -> None:
     tiny = recipe(model="llama2_tiny", gpus=1)
     found = forecast_of(tiny)
     assert cost(tiny, found, 10**12, 2.0) is None
-    assert cost_rows(None, found) == [("unknown", "no time of a step is known")]
+    assert cost_rows(None, found) == [("unknown", "the step time is unknown")]
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_what_is_not_known_is_shown_as_unknown() -> None:
     blind = forecast_of(recipe(model="llama2_tiny", gpus=1))
     text = "\n".join(bound_lines(blind.bound))
     assert "unknown" in text
-    assert "not known, without the matmuls" in text
+    assert "because the matmuls are" in text

@@ -26,7 +26,7 @@ def test_a_driver_that_is_too_old_is_named_with_what_is_needed(
     assert refusal is not None
     assert f"driver 470.256.02 is too old for the CUDA {cuda}" in refusal.what
     assert f"needs driver {minimum} or newer" in refusal.why
-    assert "takes CUDA 11.4 at most" in refusal.why
+    assert "supports CUDA 11.4 at most" in refusal.why
     machine_gpus.found.cache_clear()
     play_machine(f"driver = {minimum}.65.06\ncuda = 13000\n")
     assert refusals.old_driver(spec, machine_gpus.found()) is None
