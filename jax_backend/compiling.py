@@ -37,13 +37,12 @@ PROGRAM = SideProgram(
 def job(name: str, benchmark: Benchmark) -> Job:
     if benchmark.parallelism.context > 1 and benchmark.settings.knobs.get("attention") in (NEEDS_A_DRIVER, STANDS_IN):
         raise RequestError(
-            "a context axis cannot be compiled without a GPU",
+            "a context axis needs a GPU to compile",
             where="--set=ici_context_parallelism, dcn_context_parallelism",
-            why="in MaxText it needs Transformer Engine's attention, which cannot be imported without a driver",
-            next_command="a context axis of 1, and the rest along fsdp",
+            why="it needs Transformer Engine's attention, which needs a driver; use a context axis of 1",
         )
     changed = settings(benchmark)
-    why = f"{STANDS_IN} for {NEEDS_A_DRIVER}: Transformer Engine cannot be imported without a driver"
+    why = f"{STANDS_IN} replaces {NEEDS_A_DRIVER}, because Transformer Engine needs a driver"
     return Job(
         name=name,
         settings=[word.replace("{phase_dir}", ".") for word in planning.maxtext_argv(benchmark, changed)],
@@ -89,10 +88,10 @@ def target(hardware: Hardware) -> str:
     facts = hardware.compile_target
     if facts is None:
         raise RequestError(
-            f"{hardware.title} is not among the devices that a program can be compiled for",
+            f"XLA cannot compile for {hardware.title} here",
             where=f"--hardware={hardware.name}",
-            why="XLA is told what a device is: compile_target in configs/hardware",
-            next_command="--hardware=h100, say; few of them for a tiny model: --model=llama3_tiny --gpus=4",
+            why=f"configs/hardware/{hardware.name}.yml has no compile_target, which describes a device to XLA",
+            next_command="--hardware=h100",
         )
     name = hardware.device_names[0]
     cudnn = _locked("nvidia-cudnn-cu12")

@@ -52,7 +52,7 @@ def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
 def settings_for(lora: Lora) -> dict[str, Scalar]:
     """The settings that make these adapters."""
     if lora.dropout:
-        raise RequestError("MaxText's adapters have no dropout", where="--task=lora", next_command="dropout 0")
+        raise RequestError("MaxText's adapters do not support dropout", where="--task=lora", why="use dropout 0")
     return {RANK: lora.rank, ALPHA: lora.alpha, PATHS: pattern(lora.targets)}
 
 
@@ -74,7 +74,7 @@ def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
         found = [t for t, module in _there(knobs).items() if any(paths.fullmatch(one + module) for one in LAYERS)]
     if not found:
         raise RequestError(
-            f"{PATHS}={text} names no matrix of a layer",
+            f"{PATHS}={text} does not match a matrix of a layer",
             where=f"--set={PATHS}",
             why=f"a layer has {', '.join(_there(knobs).values())}",
             next_command="--set=lora_targets=q,k,v,o,gate,up,down",
@@ -111,28 +111,27 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     compute, weight = str(knobs.get("dtype", "bfloat16")), str(knobs.get("weight_dtype", "float32"))
     if compute != weight:
         yield RequestError(
-            f"adapters of {weight} beside a layer that computes in {compute}",
+            f"adapters have the type {weight}, but the layer computes in {compute}",
             where="--set=weight_dtype",
-            why="MaxText adds an adapter's product as it is: all that follows is float32, and scanned layers fail",
+            why="MaxText does not convert the product of an adapter: later layers use float32, scanned layers fail",
             next_command=f"--set=weight_dtype={compute}",
         )
     if "lora_targets" in benchmark.settings.overrides and pattern(benchmark.lora.targets) != knobs[PATHS]:
         yield RequestError(
-            f"not all of {benchmark.settings.overrides['lora_targets']} are matrices of this model",
+            f"this model does not have all matrices of {benchmark.settings.overrides['lora_targets']}",
             where="--set=lora_targets",
-            why=f"a layer has {', '.join(_there(knobs).values())}",
-            next_command="targets that are there, or the other --set=fused_qkv and --set=fused_mlp",
+            why=f"a layer has {', '.join(_there(knobs).values())}; fused_qkv and fused_mlp change that",
         )
     if benchmark.batch.gradient_accumulation > 1:
         yield RequestError(
-            "MaxText accumulates the gradients of frozen weights too",
+            "MaxText also accumulates the gradients of frozen weights",
             where=f"gradient accumulation {benchmark.batch.gradient_accumulation}, --task={task}",
-            why="half as much work again as LoRA's, and gradients are clipped by a norm that is not the adapters'",
-            next_command="--set=gradient_accumulation=1, and --set=micro_batch_size=N for the batch",
+            why="that is 50% more work than LoRA, and the clipping norm includes the frozen weights",
+            next_command="--set=gradient_accumulation=1",
         )
     if benchmark.parallelism.pipeline > 1:
         yield RequestError(
-            "MaxText's pipeline holds its layers under other names than those that adapters are put beside",
+            "MaxText cannot train adapters in a pipeline",
             where=f"--task={task}, a pipeline of {benchmark.parallelism.pipeline}",
-            next_command="a layout without a pipeline",
+            why="the names of the layers in its pipeline differ from those that the adapters need",
         )

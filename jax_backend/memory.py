@@ -157,7 +157,7 @@ def usable_fraction(benchmark: Benchmark) -> float:
         fraction = 0.0
     if not 0 < fraction <= 1:
         raise RequestError(
-            f"{MEMORY_FRACTION}={text}: a number above 0 and up to 1 is expected",
+            f"{MEMORY_FRACTION}={text} is not a number above 0 and up to 1",
             where=f"--set=env.{MEMORY_FRACTION}",
         )
     return fraction

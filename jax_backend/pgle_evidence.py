@@ -44,11 +44,11 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     dumps = hlo.dumps(phase_dir / "hlo")
     problem = ""
     if silent or benchmark.hardware.kind == "cpu":
-        why = "a CPU's compiler uses none" if benchmark.hardware.kind == "cpu" else "XLA goes on without in silence"
+        why = "the CPU compiler ignores it" if benchmark.hardware.kind == "cpu" else "XLA does not report a failure"
         where = f" in {first_few(silent)}" if silent else ""
-        problem = f"no word of XLA that it has read the profile{where} ({why})"
+        problem = f"XLA does not report that it read the profile{where} ({why})"
     elif not dumps:
-        problem = "the program that was measured was not written down, so its collectives cannot be compared"
+        problem = "the measured program was not saved, so its collectives cannot be compared"
     if problem:
         return PgleSeen(applied=False, reason=problem, profile=profile)
     demanded = [one for path in dumps for one in hlo.read_module(path).collectives() if one.always]
@@ -58,10 +58,10 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     share += f" (not {first_few(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
     made = f"recorded in {profile.made_in or 'this run'}"
-    words = f"every rank has read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
+    words = f"every rank read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
     return PgleSeen(
         applied=applied,
-        reason=words if applied else f"the profile is of little use to what was measured: {share}",
+        reason=words if applied else f"the profile covers too little of the measured program: {share}",
         collectives=len(demanded),
         covered=covered,
         profile=profile,
@@ -72,14 +72,14 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
     """Return the evidence for jax's own PGLE. Every worker must have seen it, and on a GPU XLA must report it too."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
-        return PgleSeen(applied=False, reason=f"the workers of these ranks say nothing of it: {first_few(missing)}")
+        return PgleSeen(applied=False, reason=f"the workers of these ranks did not report it: {first_few(missing)}")
     first = record.watched[0]
     for rank, one in sorted(record.watched.items()):
         if not one.applied:
             return msgspec.structs.replace(one, reason=f"rank {rank}: {one.reason}" if rank else one.reason)
     silent = [] if benchmark.hardware.kind == "cpu" else _silent(logs, lambda line: bool(SCHEDULED.search(line)))
     if silent:
-        why = f"{first.reason}; but XLA does not say in {first_few(silent)} that it schedules by a profile"
+        why = f"{first.reason}; but XLA does not report in {first_few(silent)} that it uses a profile"
         return msgspec.structs.replace(first, applied=False, reason=why)
     return first
 

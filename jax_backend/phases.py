@@ -204,9 +204,9 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     recorded = _of_processes(benchmark)
     if recorded is not None and not recorded.ranks:
         yield RequestError(
-            "none of the ranks that are to be recorded is a process of this run",
+            "this run has no process with one of the ranks to profile",
             where="--profile_ranks",
-            why="on a CPU one process holds all devices of a node",
+            why="on a CPU, one process has all devices of a node",
             next_command="--profile_ranks=0",
         )
     yield from _missing_machinery(benchmark)
@@ -224,9 +224,9 @@ def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
     ):
         if value in needs and not there:
             yield RequestError(
-                f"--{flag}={value} is not to be had on {benchmark.hardware.title}",
+                f"{benchmark.hardware.title} does not support --{flag}={value}",
                 where=f"--{flag}={value} --hardware={benchmark.hardware.name}",
-                why=f"it takes NVIDIA's profiling interface, not {benchmark.hardware.platform}'s",
+                why=f"it uses NVIDIA's profiling interface, not that of {benchmark.hardware.platform}",
                 next_command=f"--{flag}=off" if flag == "pgle" else "--profile=xplane",
             )
 
@@ -241,17 +241,17 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
     for name, value in benchmark.settings.overrides.items():
         if name.startswith("xla_dump_") or name in variables or filled.get(name, value) != value:
             yield RequestError(
-                f"{name} is filled by --pgle={benchmark.instruments.pgle}",
+                f"--pgle={benchmark.instruments.pgle} sets {name}",
                 where=f"--set={name}={value}",
-                why="its phases have values of their own, and prove from XLA's own words that the profile is read",
-                next_command=f"leave --set={name} out, or --pgle=off",
+                why="its phases need their own values, to check in XLA's log that XLA reads the profile",
+                next_command=f"--set={name}",
             )
 
 
 def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.steps < FEWEST_STEPS:
         yield RequestError(
-            f"--pgle=auto needs {FEWEST_STEPS} steps, {benchmark.steps} are asked for",
+            f"--pgle=auto needs {FEWEST_STEPS} steps, but --steps={benchmark.steps}",
             where=f"--steps={benchmark.steps}",
             why=f"jax profiles {PROFILING_RUNS} steps and compiles again; {SETTLING_STEPS} more cannot count",
             next_command=f"--steps={FEWEST_STEPS}",
@@ -259,23 +259,23 @@ def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
     last, first = benchmark.window.rpartition("-")[2], PROFILING_RUNS + SETTLING_STEPS + 1
     if last.isdecimal() and int(last) < first:
         yield RequestError(
-            f"window {benchmark.window} holds no step that --pgle=auto could count",
+            f"window {benchmark.window} ends before --pgle=auto has a step to count",
             where=f"--window={benchmark.window}",
-            why=f"its first one is step {first}: jax compiles again in step {PROFILING_RUNS}",
-            next_command=f"--window={first}-{max(first, benchmark.steps - 1)}, or --window=steady",
+            why=f"its first step is {first}, because jax compiles again in step {PROFILING_RUNS}",
+            next_command=f"--window={first}-{max(first, benchmark.steps - 1)}",
         )
     profiling = benchmark.instruments.profiling
     if benchmark.instruments.profile == "nsys":
         yield RequestError(
-            "--pgle=auto and --profile=nsys cannot run at once: both take the GPU's profiling interface",
+            "--pgle=auto and --profile=nsys cannot run together: both need the GPU's profiling interface",
             where="--pgle=auto --profile=nsys",
-            next_command="--pgle=nsys, or --profile=xplane",
+            next_command="--profile=xplane",
         )
     elif profiling and profiling.start_step < FEWEST_STEPS:
         yield RequestError(
-            f"step {profiling.start_step} is too early to be recorded beside --pgle=auto",
+            f"with --pgle=auto, step {profiling.start_step} is too early to profile",
             where="--profile_start_step",
-            why="jax's own profiler takes the first steps, and two cannot run at once",
+            why="jax's own profiler uses the first steps, and two profilers cannot run together",
             next_command=f"--profile_start_step={FEWEST_STEPS}",
         )
 

@@ -49,7 +49,7 @@ DIMENSIONS = {
     "logits_via_embedding": "tied_embeddings",
 }
 DIVIDED_LOGITS = "normalize_embedding_logits"  # of a tied head, by the root of the hidden size: MaxText's default
-_NO_ADAPTERS = "nothing: a run begins with adapters of its own, and looks at them before and after"
+_NO_ADAPTERS = "nothing: a run starts with its own adapters and checks them before and after"
 _UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert", "sequence")
 _CHANGING_THE_WORK = (
     "lora.lora_weight_qtype", "lora.lora_tile_size", "decoder_block", "mlp_activations", "num_experts",
@@ -65,23 +65,23 @@ RESERVED: Mapping[str, str] = {
     "per_device_batch_size": "--set=micro_batch_size=N",
     "max_target_length": "--set=sequence_length=N",
     "gradient_accumulation_steps": "--set=gradient_accumulation=N",
-    "compiled_trainstep_file": "nothing: each run compiles what it measures",
+    "compiled_trainstep_file": "nothing: each run compiles the program that it measures",
     "metrics_file": "steps.jsonl in the run folder",
     "hf_access_token": "the environment variable HF_TOKEN; a token must not reach a file",
     "profiler": "--profile",
-    "enable_dropout": "nothing: dropout would make the two backends differ",
+    "enable_dropout": "nothing: with dropout, the two backends would differ",
     **dict.fromkeys(
         (*DIMENSIONS, DIVIDED_LOGITS, "override_model_config", "global_parameter_scale"), DIMENSIONS_ARE_THE_MODELS
     ),
     "base_config": "--set for single settings",
-    "lora": "--task=lora, and --set=lora.lora_rank=N and its like",
+    "lora": "--task=lora, and --set=lora.lora_rank=N and similar",
     "lora.enable_lora": "--task",
     **dict.fromkeys(("lora.lora_restore_path", "lora_input_adapters_path", "hf_lora_adapter_path"), _NO_ADAPTERS),
-    "eval_interval": "nothing: an evaluation would fall into a step's time",
+    "eval_interval": "nothing: an evaluation would be part of a step's time",
     "trainable_parameters_mask": "--task",
     **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
     **{
-        f"{network}_{axis}_parallelism": "another axis, such as context: no dense model is shared out along this one"
+        f"{network}_{axis}_parallelism": "another axis, such as context, because dense models do not use this one"
         for network in ("ici", "dcn")
         for axis in _UNKNOWN_AXES
     },
@@ -224,16 +224,16 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     )
     if shared != nodes:
         yield RequestError(
-            f"dcn_* settings share the work among {shared} nodes, MaxText sees {nodes}",
+            f"the dcn_* settings share the work among {shared} nodes, but MaxText sees {nodes}",
             where="--set=dcn_*_parallelism",
-            why="MaxText aborts where their product is not the number of nodes; all processes on a CPU are one",
-            next_command=f"dcn_* settings whose product is {nodes}, and the rest by ici_*",
+            why=f"MaxText aborts unless the product of dcn_* is the number of nodes (one on a CPU); use {nodes}, "
+            "and share the rest with ici_*",
         )
     if benchmark.data != SYNTHETIC:
         yield RequestError(
-            f"MaxText is measured on synthetic data, not on {benchmark.data}",
+            f"MaxText runs use synthetic data, not {benchmark.data}",
             where="--data",
-            next_command="leave --data out, or --backend=nemo",
+            next_command="--data=",
         )
     yield from unknown_values(benchmark, CHOICES)
     yield from _uneven_pipeline(benchmark)
@@ -242,7 +242,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"attention={attention} does not run on a CPU",
             where="--set=attention",
-            why="flash attention kernels are made for accelerators",
+            why="flash attention kernels need an accelerator",
             next_command="--set=attention=dot_product",
         )
 
@@ -256,9 +256,9 @@ def _uneven_pipeline(benchmark: Benchmark) -> Iterator[RequestError]:
     if share.pipeline > 1 and (parts < least or parts % share.pipeline or size * replicas % parts):
         step = least // gcd(least, replicas)
         yield RequestError(
-            f"{size * replicas} sequences cannot pass {share.pipeline} pipeline stages as {parts} micro-batches",
+            f"{share.pipeline} pipeline stages cannot run {size * replicas} sequences as {parts} micro-batches",
             where="--set=num_pipeline_microbatches and --set=micro_batch_size",
-            why=f"MaxText needs {least} or more micro-batches, a multiple of the stages, that divide the sequences "
+            why=f"MaxText needs {least} or more micro-batches, a multiple of the stages that divides the sequences "
             f"of a forward pass (micro_batch_size {size} x {replicas} replicas)",
             next_command=f"--set=micro_batch_size={-(-size // step) * step} --set=num_pipeline_microbatches={least}",
         )
@@ -300,9 +300,9 @@ def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
     size = int(knobs.get(name, 1))
     if size < 1:
         raise RequestError(
-            f"{name}={size}: a layout must be stated, not left to the device count",
+            f"{name}={size}, but a layout must be stated with sizes of 1 or more",
             where=f"--set={name}",
-            next_command=f"--set={name}=N with N of 1 or more",
+            next_command=f"--set={name}=1",
         )
     return size
 

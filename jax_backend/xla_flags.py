@@ -66,7 +66,7 @@ def group(name: str) -> FlagGroup:
         raise RequestError(
             f"unknown group of XLA flags '{name}': {nearest(name, groups)}",
             where=f"--set=xla_group={name}",
-            why=f"there are: {', '.join(sorted(groups))}",
+            why=f"the groups are {', '.join(sorted(groups))}",
         )
     return FlagGroup(flags=groups[name].flags, environment=groups[name].environment)
 
@@ -76,7 +76,7 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
     if name.startswith(OF_PGLE):  # it adds phases too, without which its flags have no effect
-        raise RequestError(f"{name} is not set directly", where=where, next_command="--pgle=nsys|auto")
+        raise RequestError(f"{name} is not set directly", where=where, next_command="--set=xla_group --pgle=nsys")
     row = table().groups[name]
     families = [family for family, names in table().families.items() if hardware.name in names]
     if not {hardware.kind, *families} & set(row.hardware):
@@ -84,7 +84,7 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
             f"the flags '{name}' are for {' and '.join(row.hardware)}, not for {hardware.title}",
             where=where,
             why=row.reason,
-            next_command="leave --set=xla_group out",
+            next_command="--set=xla_group",
         )
     return found
 
@@ -140,8 +140,8 @@ def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
             yield RequestError(
                 f"XLA has no flag {name}",
                 where=f"--set={name}={value}",
-                why="; ".join(filter(None, ["today's versions abort", _known_to(row), row.note])),
-                next_command=" ".join(instead) or f"leave out {name}",
+                why="; ".join(filter(None, ["current versions abort", _known_to(row), row.note])),
+                next_command=" ".join([f"--set={name}", *instead]),
             )
 
 

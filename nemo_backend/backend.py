@@ -102,10 +102,9 @@ class NemoBackend:
     def storage(self, benchmark: Benchmark) -> Storage:
         if benchmark.engine not in (NEMO, BRIDGE):
             raise RequestError(
-                "how an MLPerf submission stores a model is not known",
+                "the memory and the step time of an MLPerf submission are unknown",
                 where=f"--task=mlperf --model={benchmark.model.name}",
-                why="NVIDIA's own program decides it, so no memory and no step time can be said beforehand",
-                next_command="python launch/run.py with the same flags and --dry_run shows what would run",
+                why="NVIDIA's program decides how it stores the model; run.py --dry_run shows what would run",
             )
         return memory.storage(benchmark)
 

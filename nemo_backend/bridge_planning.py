@@ -267,8 +267,8 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
     return RequestError(
         f"Megatron-Bridge does not run on {hardware.title}",
         where=f"--engine=bridge --hardware={hardware.name}",
-        why="it imports NVIDIA's Transformer Engine without asking and asserts that CUDA is there",
-        next_command="--engine=nemo, which runs on a CPU too",
+        why="it always imports NVIDIA's Transformer Engine and needs CUDA; engine nemo also runs on a CPU",
+        next_command="--engine=nemo",
     )
 
 
@@ -293,7 +293,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
                 f"engine bridge has no setting '{key}': {nearest(key, settings())}",
                 where=f"--set={key}",
                 why="its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers",
-                next_command="--engine=nemo, or the setting's name in Megatron-Bridge",
+                next_command="--engine=nemo",
             )
 
 
@@ -305,7 +305,7 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"{given[0]} has no effect on {benchmark.dtype}",
             where=f"--set={given[0]}",
-            why="it says how fp8 numbers are scaled",
+            why="it selects the scaling of fp8 numbers",
             next_command="--dtype=fp8",
         )
 
@@ -320,10 +320,10 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     fitting = sorted(one for one, found in precisions.items() if found is None or found[1] == precision)
     if name not in fitting:
         yield RequestError(
-            f"'{name}' is no recipe of Megatron-Bridge {VERSION} for {precision} {benchmark.task} of"
+            f"Megatron-Bridge {VERSION} has no recipe '{name}' for {precision} {benchmark.task} of"
             f" {benchmark.model.name}: {nearest(name, fitting)}",
             where="--set=recipe",
-            why="the model and the task that run would be the recipe's, which is tuned for the precision in its name",
+            why="the recipe decides the model and the task, and is tuned for the precision in its name",
             next_command=f"--set=recipe={fitting[0]}" if fitting else "--engine=nemo",
         )
 
@@ -331,18 +331,17 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.task == "lora" and PRETRAINED not in benchmark.settings.knobs:
         yield RequestError(
-            "Megatron-Bridge trains adapters only beside weights that it has read",
+            "Megatron-Bridge trains adapters only with a pretrained checkpoint",
             where=f"--set={PRETRAINED}",
-            why="it refuses LoRA without a pretrained checkpoint; the speed does not depend on what it holds",
-            next_command=f"--set={PRETRAINED}=DIR, a Megatron checkpoint or a Hugging Face model folder of"
-            f" {benchmark.model.name}",
+            why=f"DIR in --set={PRETRAINED}=DIR is a Megatron checkpoint or a Hugging Face model folder of "
+            f"{benchmark.model.name}; the speed does not depend on its weights",
         )
     if benchmark.lora and set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
         yield RequestError(
-            "engine bridge trains adapters beside Megatron's fused matrices alone",
+            "engine bridge trains adapters only on Megatron's fused matrices",
             where="--set=peft.target_modules",
-            why="the recipes of Megatron-Bridge make them by its LoRA, and take no other kind",
-            next_command=f"--set=peft.target_modules={AS_THEY_ARE}, or --engine=nemo",
+            why="the recipes of Megatron-Bridge support only its LoRA; engine nemo also adapts separate matrices",
+            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
         )
 
 
@@ -355,8 +354,7 @@ def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"recipe {benchmark.settings.knobs['recipe']} trains adapters on {only} only",
             where=f"--data={benchmark.data}",
-            why="run_recipe.py has mock data for benchmark recipes alone, and gives them no other",
-            next_command=f"no --data, or --set=recipe={benchmark.model.name}_peft_config"
-            if tuned
-            else "--data=DIR with training.jsonl and validation.jsonl (fields input and output)",
+            why="run_recipe.py uses mock data for benchmark recipes; for others, pass --data=DIR with "
+            "training.jsonl and validation.jsonl (fields input and output)",
+            next_command="--data=" if tuned else "",
         )

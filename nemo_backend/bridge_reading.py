@@ -35,7 +35,7 @@ DONE = b"[after training is done] datetime:"
 STOPPED = re.compile(rb"\[([eE]xiting program [^\]\r\n]{1,80})\] datetime:")
 FAILED = re.compile(rb"Pretrain failed on rank=(\d+|[\w.-]+) with ([^\r\n]*?)\. Bridge is aborting")
 
-NOTE_SECONDS = "a step's seconds are Megatron's own print, to 0.1 ms, between barriers of all ranks"
+NOTE_SECONDS = "step times are those that Megatron prints, to 0.1 ms, between barriers of all ranks"
 NOTE_NUMBERS = "Megatron's iteration N is step N-1"
 
 
@@ -143,7 +143,7 @@ def _failures(steps: list[Step]) -> Iterator[str]:
     """Yield signs that the run did no training worth timing. Megatron does not print a NaN loss."""
     for reason in dict.fromkeys(step.excluded_because for step in steps if step.excluded_because):
         found = [step.step for step in steps if step.excluded_because == reason]
-        yield f"Megatron reported {len(found)} of {len(steps)} steps as '{reason}', the first was step {found[0]}"
+        yield f"Megatron reported {len(found)} of {len(steps)} steps as '{reason}', first step {found[0]}"
     silent = [step.step for step in steps if step.loss is None and step.excluded_because is None]
     if silent:
-        yield f"{len(silent)} of {len(steps)} steps have no loss, the first was step {silent[0]}: it was not a number"
+        yield f"{len(silent)} of {len(steps)} steps have a loss that is not a number, first step {silent[0]}"

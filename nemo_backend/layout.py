@@ -22,11 +22,11 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
     data, rest = divmod(gpus, replica)
     if rest:
         raise RequestError(
-            f"{gpus} GPUs cannot be shared out by tensor {sizes['tensor']} x pipeline {sizes['pipeline']} "
+            f"{gpus} GPUs are not a multiple of tensor {sizes['tensor']} x pipeline {sizes['pipeline']} "
             f"x context {sizes['context']} = {replica}",
             where="--gpus and --set",
-            why="TP x PP x CP x DP = GPUs: one replica of the model takes the first three, DP is how many there are",
-            next_command=f"--gpus with a multiple of {replica}, or smaller sizes",
+            why="TP x PP x CP x DP = GPUs: one replica of the model needs TP x PP x CP, and DP counts the replicas",
+            next_command=f"--gpus={-(-gpus // replica) * replica}",
         )
     if knobs.get(FSDP):  # Megatron FSDP: the replicas share out the parameters too
         return Parallelism(fsdp=data, **sizes)

@@ -50,7 +50,7 @@ def settings_for(wanted: Lora) -> dict[str, Scalar]:
     """The knobs peft.* that make these adapters."""
     if wanted.alpha != int(wanted.alpha):
         raise RequestError(
-            f"NeMo takes alpha as a whole number, not {wanted.alpha:g}",
+            f"NeMo needs a whole number for alpha, not {wanted.alpha:g}",
             where="--set=lora_alpha",
             next_command=f"--set=lora_alpha={max(1, round(wanted.alpha))}",
         )
@@ -70,9 +70,9 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
     both = set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS)
     if both or not names or len(set(names)) < len(names) or not set(names) <= LORA_TARGETS.keys():
         raise RequestError(
-            f"peft.target_modules={text}: adapters stand beside each of {', '.join(LORA_TARGETS)} once",
+            f"peft.target_modules={text}: name each of {', '.join(LORA_TARGETS)} at most once",
             where="--set=peft.target_modules",
-            why="NeMo adapts Megatron's four matrices by LoRA, parts of fused ones by CanonicalLoRA, never both",
+            why="NeMo adapts either Megatron's four matrices (LoRA) or parts of the fused ones (CanonicalLoRA)",
             next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
         )
     return names

@@ -55,9 +55,9 @@ def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[Request
     possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
     if scaling not in possible:
         yield RequestError(
-            f"{benchmark.hardware.title} has no scaling of fp8 called '{scaling}'",
+            f"{benchmark.hardware.title} has no fp8 scaling called '{scaling}'",
             where=f"--set={setting}",
-            why=f"it has: {', '.join(possible) or 'none that is known'}; their speeds differ",
+            why=f"it supports: {', '.join(possible) or 'no known scaling'}; their speeds differ",
             next_command=f"--set={setting}={possible[0]}" if possible else "--dtype=bf16",
         )
 
@@ -70,26 +70,26 @@ def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError
     share = benchmark.parallelism
     if share.virtual_pipeline > 1:
         yield from _interleaving(benchmark, place)
-    if share.context > 1 and benchmark.batch.sequence_length % (2 * share.context):
+    length, pieces = benchmark.batch.sequence_length, 2 * share.context
+    if share.context > 1 and length % pieces:
         yield RequestError(
-            f"sequence length ({benchmark.batch.sequence_length}) not divisible by 2 x context ({2 * share.context})",
+            f"sequence length ({length}) is not divisible by 2 x context ({pieces})",
             where="--set=sequence_length",
-            why="each of the context shares gets a piece from the front and one from the back",
-            next_command=f"--set=sequence_length=N with N a multiple of {2 * share.context}",
+            why="each context rank gets one piece from the front and one from the back of a sequence",
+            next_command=f"--set=sequence_length={-(-length // pieces) * pieces}",
         )
     if benchmark.settings.knobs.get(f"{place}.sequence_parallel") and share.tensor == 1:
         yield RequestError(
             "sequence parallelism needs tensor parallelism",
             where=f"--set={place}.sequence_parallel",
-            why="it shares a sequence among the GPUs that share a matrix; here one GPU has the whole of it",
-            next_command=f"--set={place}.sequence_parallel=false, or "
-            f"--set={place}.tensor_model_parallel_size=N with N over 1",
+            why=f"it shares a sequence among tensor ranks, and {place}.tensor_model_parallel_size is 1",
+            next_command=f"--set={place}.sequence_parallel=false",
         )
     if benchmark.model.vocabulary_size % share.tensor:
         yield RequestError(
-            f"vocabulary ({benchmark.model.vocabulary_size}) not divisible by tensor ({share.tensor})",
+            f"vocabulary ({benchmark.model.vocabulary_size}) is not divisible by tensor ({share.tensor})",
             where=f"model {benchmark.model.name}",
-            why="each device of a tensor group holds the same share of the embedding",
+            why="each device of a tensor group has the same share of the embedding",
         )
 
 
@@ -99,20 +99,19 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
         yield RequestError(
             f"a virtual pipeline of {share.virtual_pipeline} needs a pipeline",
             where=f"--set={place}.virtual_pipeline_model_parallel_size",
-            why="it interleaves the parts of several stages; here there is one stage",
-            next_command=f"--set={place}.virtual_pipeline_model_parallel_size=1, or "
-            f"--set={place}.pipeline_model_parallel_size=N with N over 1",
+            why=f"it interleaves the parts of several stages, and {place}.pipeline_model_parallel_size is 1",
+            next_command=f"--set={place}.virtual_pipeline_model_parallel_size=1",
         )
         return
     group = int(benchmark.settings.knobs.get(f"{place}.microbatch_group_size_per_vp_stage", share.pipeline))
-    rest = micro_steps % group if group else 0
+    rest, full = micro_steps % group if group else 0, max(group, share.pipeline)
     if not share.pipeline <= group <= micro_steps or 0 < rest < share.pipeline:
         yield RequestError(
             f"gradient accumulation ({micro_steps}) does not fill the interleaved pipeline ({share.pipeline} stages)",
             where="--set=gradient_accumulation",
-            why=f"Megatron schedules micro-steps in groups of {group} and refuses a rest that leaves stages empty; "
-            "GA = GBS / (MBS x DP)",
-            next_command=f"--set=gradient_accumulation=N with N a multiple of {max(group, share.pipeline)}",
+            why=f"Megatron schedules micro-steps in groups of {group} and refuses a remainder that leaves stages "
+            "empty",
+            next_command=f"--set=gradient_accumulation={-(-micro_steps // full) * full}",
         )
 
 
@@ -131,7 +130,7 @@ def dataset_refusals(folder: Path) -> Iterator[RequestError]:
         yield RequestError(
             f"the folder has no {missing[0] if missing else '.idx file'}",
             where=f"--data={folder}",
-            why="Megatron pretrains on pairs of .bin and .idx files",
+            why="Megatron pretrains on pairs of .bin and .idx files; run this command in Megatron-LM to make them",
             next_command=f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME"
-            " --append-eod --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER     (in Megatron-LM)",
+            " --append-eod --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER",
         )

@@ -9,6 +9,7 @@ Further experiments are further runs (--repeats). The port of the rendezvous is 
 depend on MLPerf's rules are at the end of this file.
 """
 
+import shlex
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -212,8 +213,8 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
     return RequestError(
         f"NVIDIA's MLPerf submission does not run on {hardware.title}",
         where=f"--task=mlperf --hardware={hardware.name}",
-        why="its container holds CUDA and fp8 kernels, and nothing else",
-        next_command="--hardware=h100, or --task=lora to train adapters on a CPU",
+        why="its container has only CUDA and fp8 kernels; --task=lora trains adapters on a CPU",
+        next_command="--hardware=h100",
     )
 
 
@@ -229,10 +230,10 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 def _refuse_place(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.site.runtime != "container" or benchmark.site.slurm is None:
         yield RequestError(
-            f"site '{benchmark.site.name}' has no container runtime on Slurm, where a submission runs",
+            f"an MLPerf submission needs Slurm and containers, which site '{benchmark.site.name}' does not have",
             where=f"--site={benchmark.site.name}",
-            why="what runs is NVIDIA's own program, which is nowhere else than in its image and is started by Slurm",
-            next_command="--site=NAME of a cluster with runtime: container",
+            why="NVIDIA publishes its program only in an image; choose a Slurm site with `runtime: container`",
+            next_command="python launch/run.py --list",
         )
 
 
@@ -246,50 +247,50 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"the submission of {submission.name} has no variable '{key}'",
                 where=f"--set={key}",
-                why="another submission's, or another engine's; its train.py states the adapters itself",
-                next_command="leave it out; --set=env.NAME=VALUE sets any other variable of the container",
+                why="it belongs to another submission or engine, or train.py sets it, as it does for the adapters; "
+                "--set=env.NAME=VALUE sets other variables of the container",
+                next_command=f"--set={key}",
             )
     for key in (submission.knobs.learning_rate, "WALLTIME_RUNANDTIME"):
         if key not in benchmark.settings.knobs:
             yield RequestError(
-                f"{key} is not stated for {benchmark.gpus} GPUs",
+                f"{key} has no value for {benchmark.gpus} GPUs",
                 where=f"recipe {benchmark.recipe.name}",
-                why="it goes with the batch and the layout, and the recipe has none for this one",
-                next_command=f"--set={key}=VALUE, or --gpus with a layout of the recipe",
+                why=f"it depends on the batch and the layout; pass --set={key}=VALUE, or a scale of the recipe",
             )
     if submission.knobs.max_steps is None and benchmark.batch.gradient_accumulation > 1:
         yield RequestError(
-            f"the submission of {submission.name} accumulates no gradients",
+            f"the submission of {submission.name} does not accumulate gradients",
             where="--set=gradient_accumulation",
-            why="its batch is the micro batch times the replicas",
-            next_command="--set=micro_batch_size=N",
+            why="its batch is the micro batch times the replicas; pass --set=micro_batch_size=N instead",
+            next_command="--set=gradient_accumulation",
         )
 
 
 def _refuse_beyond_settings(benchmark: Benchmark) -> Iterator[RequestError]:
     kept = {*setting_types(submission_of(benchmark.model.name)), *reserved()}
-    for name in benchmark.settings.environment:
+    for name, value in benchmark.settings.environment.items():
         if name in kept:
             yield RequestError(
-                f"env.{name} would run something else than what was asked for",
+                f"env.{name} would bypass the setting {name}",
                 where=f"--set=env.{name}",
-                next_command=f"--set={name}=VALUE",
+                next_command=f"--set=env.{name} {shlex.quote(f'--set={name}={value}')}",
             )
     for flag, given in (
         ("--profile", benchmark.instruments.profile != "none"),
         ("--inject_slowdown", benchmark.instruments.inject_slowdown),
     ):
         if given:
-            what = f"{flag} is not to be had with a submission: its steps are not Stepmark's"
-            yield RequestError(what, where=flag, next_command=f"no {flag}")
+            what = f"a submission does not support {flag}, because Stepmark does not run its steps"
+            yield RequestError(what, where=flag, next_command=f"{flag}=")
 
 
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
     if not benchmark.data.startswith("/"):
         yield RequestError(
-            f"where the data of {benchmark.model.name} lies is not said",
+            f"the data of {benchmark.model.name} needs a folder",
             where="--data",
-            why=f"a run in the {division_of(benchmark)} division trains on the benchmark's own data",
-            next_command=f"--data=DIR; python launch/setup.py --site={benchmark.site.name}"
-            f" --model={benchmark.model.name} --task=mlperf --out=DIR makes it",
+            why=f"the {division_of(benchmark)} division trains on MLPerf's data: prepare it, then pass --data=DIR",
+            next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name} "
+            "--task=mlperf --out=DIR",
         )

@@ -36,7 +36,7 @@ def read_run(
         return RunRecord(attempt=attempt, facts=[], steps=steps, ends=ends, unreadable=unreadable)
     run = runs[-1]
     outcome = _outcome(benchmark, definition, run)
-    ends = [_no_result("no run_stop in its log")]
+    ends = [_no_result("its log has no run_stop")]
     if run.stop_ms is not None:
         failures = [*_failures(outcome, run), *_other_than_asked(benchmark, submission, run)]
         ends = [WorkerEnd(rank=0, status="done", failures=failures, notes=list(_notes(outcome, phase_dir)))]
@@ -78,31 +78,31 @@ def _failures(outcome: MlperfOutcome, run: LoggedRun) -> Iterator[str]:
         yield f"it ended as '{run.status_text or run.status}'"
     if not outcome.reached:
         values = [one.value for one in run.evaluations if one.value is not None]
-        best = f"the best of {len(values)} was {min(values):g}" if values else "nothing was evaluated"
+        best = f"the best of {len(values)} was {min(values):g}" if values else "it ran no evaluation"
         yield f"no evaluation reached {outcome.target:g}: {best}"
     if len(run.marks["run_start"]) > 1:
-        yield f"its log starts {len(run.marks['run_start'])} runs, and stops them as one"
+        yield f"its log starts {len(run.marks['run_start'])} runs but stops only one"
     if outcome.division == CLOSED and "cache_clear" not in run.settings:
-        yield "its log does not say that the caches were cleared (cache_clear)"
+        yield "its log does not report cleared caches (cache_clear)"
 
 
 def _other_than_asked(benchmark: Benchmark, submission: Submission, run: LoggedRun) -> Iterator[str]:
     if run.benchmark not in (None, submission.name):
-        yield f"its log is of {run.benchmark}, and {submission.name} was asked for"
+        yield f"its log belongs to {run.benchmark}, but the request was {submission.name}"
     if run.batch not in (None, benchmark.batch.global_batch_size):
-        yield f"its log says a global batch of {run.batch}, and {benchmark.batch.global_batch_size} was asked for"
+        yield f"its log has a global batch of {run.batch}, but the request was {benchmark.batch.global_batch_size}"
     rate = run.settings.get("opt_base_learning_rate")
     wanted_rate = benchmark.settings.knobs.get(submission.knobs.learning_rate)
     if isinstance(rate, int | float) and isinstance(wanted_rate, int | float) and abs(rate - wanted_rate) > SPREAD:
-        yield f"its log says a learning rate of {rate:g}, and {wanted_rate:g} was asked for"
+        yield f"its log has a learning rate of {rate:g}, but the request was {wanted_rate:g}"
 
 
 def _notes(outcome: MlperfOutcome, phase_dir: Path) -> Iterator[str]:
     if outcome.division != CLOSED:
-        yield f"{outcome.division} division: this is no result of MLPerf's closed division"
+        yield f"{outcome.division} division: not a result of MLPerf's closed division"
     with contextlib.suppress(FileNotFoundError):
         text = (phase_dir.parent / NCCL_LOG).read_text(errors="replace")
         if (average := parse(text).average_gb_s) is not None:
-            yield f"NCCL's all-reduce before it: {average:g} GB/s of bus bandwidth on average"
+            yield f"NCCL's all-reduce before the run: bus bandwidth {average:g} GB/s on average"
         elif "STEPMARK: not found" in text:
-            yield "NCCL was not tested before it: the container has no all_reduce_perf"
+            yield "NCCL was not tested before the run, because the container has no all_reduce_perf"

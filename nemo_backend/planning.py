@@ -89,9 +89,7 @@ PRECISIONS: dict[str, dict[str, Scalar]] = {
 MODEL = "model.config"
 MODEL_CLASS = "model.config_class"
 
-UNFUSED_ATTENTION = (
-    "attention is Megatron's own PyTorch matmuls, which are not fused, because the recipe uses no Transformer Engine"
-)
+UNFUSED_ATTENTION = "attention runs as unfused PyTorch matmuls, because the recipe does not use Transformer Engine"
 RECOMPUTE = f"{MODEL}.recompute_granularity"
 FP8_RECIPE = "trainer.plugins.fp8_recipe"
 CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"
@@ -246,9 +244,9 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
     if hardware.platform in ("cuda", "cpu"):
         return None
     return RequestError(
-        f"NeMo is not measured on {hardware.title}",
+        f"NeMo does not run on {hardware.title}",
         where=f"--hardware={hardware.name}",
-        why=f"it is driven on CUDA and, with its requests for a GPU redirected, on a CPU; not on {hardware.platform}",
+        why=f"Stepmark runs it on CUDA or, with redirected GPU calls, on a CPU, but not on {hardware.platform}",
         next_command="--backend=jax",
     )
 
@@ -271,8 +269,8 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"engine nemo has no setting '{name}': {nearest(name, settings())}",
                 where=f"--set={name}",
-                why="it is a field of Megatron-Bridge's configuration",
-                next_command="--engine=bridge, or the setting's name in NeMo",
+                why="it may be a field of Megatron-Bridge's configuration, which engine bridge uses",
+                next_command="--engine=bridge",
             )
     for name in benchmark.settings.overrides:
         if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
@@ -288,14 +286,14 @@ def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
             RECOMPUTE in benchmark.settings.knobs,
             "recomputation",
             RECOMPUTE,
-            "Megatron keeps CUDA's random state for it",
+            "Megatron saves CUDA's random state for it",
         ),
-        (benchmark.parallelism.context > 1, "context parallelism", CONTEXT, "Transformer Engine shares a sequence"),
-        (dropout, "dropout", "peft.dropout", "Megatron draws from CUDA's random state"),
+        (benchmark.parallelism.context > 1, "context parallelism", CONTEXT, "Transformer Engine shares the sequence"),
+        (dropout, "dropout", "peft.dropout", "Megatron uses CUDA's random state"),
     ):
         if asked:
-            out = f"leave --set={setting} out"
-            yield RequestError(f"{what} needs a GPU", where=f"--set={setting}", why=why, next_command=out)
+            place = f"--set={setting}"
+            yield RequestError(f"{what} needs a GPU", where=place, why=why, next_command=place)
 
 
 # Defaults of Llama's configuration in NeMo 2.7.3 that Megatron 0.15.3 asserts, or imports a kernel of Transformer
@@ -344,5 +342,5 @@ def _data(benchmark: Benchmark) -> Iterator[RequestError]:
             f"the folder has no {missing[0]}",
             where=f"--data={folder}",
             why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
-            next_command="python launch/setup.py --model=llama3_70b --task=lora shows how such a folder is made",
+            next_command="python launch/setup.py --model=llama3_70b --task=lora",
         )

@@ -288,7 +288,7 @@ def _adapter_settings(
         raise RequestError(
             f"{said_twice[0]} conflicts with {', '.join(words)}, which sets it",
             where=f"--set={said_twice[0]}",
-            next_command=f"--set={said_twice[0]}=",
+            next_command=f"--set={said_twice[0]}",
         )
     return own
 

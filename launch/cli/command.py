@@ -19,6 +19,7 @@ from launch.terminal import output
 from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colour, own_stderr
 
 JSON = "json"
+KEY_VALUE = ("set", "slurm_arg")  # flags whose values are KEY=VALUE
 JSON_WORD = re.compile(r"--?json(=(true|t|1))?", re.IGNORECASE)
 flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
 
@@ -170,20 +171,19 @@ def _refused_value(text: str) -> str:
 
 
 def _completed(command: Command, wanted: str) -> str:
-    """Return the typed command with the flags of `wanted` in place of its own; `--flag=` removes a flag."""
+    """Return the typed command with the flags of `wanted`; `--flag=` and `--set=KEY` without a value remove one."""
     from benchmarks.secret_rules import hidden_in_reason
 
-    known, added, rest = flags.FLAGS, shlex.split(wanted), iter(command.arguments)
-    words = [
-        f"{word}={next(rest, '')}" if word[2:] in known and not known[word[2:]].boolean else word for word in rest
-    ]
-    for flag in added:
-        name, _, value = flag[2:].partition("=")
+    known, rest = flags.FLAGS, iter(command.arguments)
+    words = [f"{one}={next(rest, '')}" if one[2:] in known and not known[one[2:]].boolean else one for one in rest]
+    for flag in shlex.split(wanted):
+        name, equals, value = flag[2:].partition("=")
         if name not in known:
             return wanted  # it is a flag of another command
-        key = f"={re.escape(value.partition('=')[0])}=" if isinstance(known[name], flags.MultiFlag) else "(=|$)"
-        words = [word for word in words if not re.match(f"--?(no)?{name}{key}", word)]
-    return hidden_in_reason(f"{command.typed} {shlex.join([*words, *(flag for flag in added if flag[-1] != '=')])}")
+        key, has_value, _ = value.partition("=") if name in KEY_VALUE else ("", value or not equals, "")
+        same = re.compile(f"--?{name}={re.escape(key)}=" if key else f"--?(no)?{name}(=|$)")
+        words = [word for word in words if not same.match(word)] + ([flag] if has_value else [])
+    return hidden_in_reason(f"{command.typed} {shlex.join(words)}")
 
 
 def _refuse_empty() -> None:
@@ -221,7 +221,7 @@ def _flag_help(flag: flags.Flag[Any]) -> tuple[str, str]:
     choices = getattr(flag.parser, "enum_values", None)
     no = "[no]" if flag.boolean and flag.default is None else ""  # left open: either may be meant
     value = {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
-    if isinstance(flag, flags.MultiFlag) and flag.name in ("set", "slurm_arg"):
+    if isinstance(flag, flags.MultiFlag) and flag.name in KEY_VALUE:
         value = "KEY=VALUE"
     form = f"--{no}{flag.name}" if flag.boolean else f"--{flag.name}={'|'.join(choices) if choices else value}"
     # absl writes the choices before a flag's help, and how to repeat a flag after it.

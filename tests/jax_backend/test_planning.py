@@ -211,7 +211,7 @@ def test_micro_steps_that_xla_unrolls_are_named() -> None:
         ({"attention": "flash"}, "attention=flash does not run on a CPU"),
         ({"attention": "cudnn_flash_te"}, "does not run on a CPU"),
         # MaxText: "DCN parallelism requested but only one slice available."
-        ({"ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}, "among 2 nodes, MaxText sees 1"),
+        ({"ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}, "among 2 nodes, but MaxText"),
     ],
 )
 def test_what_maxtext_would_refuse_is_refused(changed: dict[str, Any], words: str) -> None:
@@ -226,9 +226,9 @@ def test_what_needs_transformer_engine_is_refused_where_it_cannot_be() -> None:
     site = Site(name="dev", kind="slurm", title="", runtime="venv", source="", date="", slurm=slurm)
     asked = msgspec.structs.replace(resolved("llama2_70b", gpus=64, dtype="bf16"), site=site)
     (found,) = without_transformer_engine(asked, BACKEND)
-    assert "no Transformer Engine" in found.what
+    assert "needs Transformer Engine" in found.what
     assert found.next_command.endswith("--set=attention=cudnn_flash_jax")
-    assert "runtime: container" in found.next_command
+    assert "runtime container" in found.why
     without = changed_benchmark(asked, knobs={**asked.settings.knobs, "attention": "cudnn_flash_jax"})
     assert not [*without_transformer_engine(without, BACKEND)]
     quantized = changed_benchmark(

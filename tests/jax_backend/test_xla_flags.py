@@ -91,9 +91,9 @@ def test_facts_say_what_for_who_knows_it_and_what_to_use_instead(
     ("name", "hardware", "cure"),
     [
         ("hoper_baseline", H100, ""),
-        ("hopper_baseline", B200, "leave --set=xla_group out"),
-        ("hopper_baseline", CPU, "leave --set=xla_group out"),
-        ("pgle_auto", CPU, "--pgle=nsys|auto"),
+        ("hopper_baseline", B200, "--set=xla_group"),
+        ("hopper_baseline", CPU, "--set=xla_group"),
+        ("pgle_auto", CPU, "--set=xla_group --pgle=nsys"),
     ],
 )
 def test_an_unknown_group_and_one_for_another_device_are_refused(name: str, hardware: Hardware, cure: str) -> None:

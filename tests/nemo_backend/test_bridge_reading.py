@@ -155,9 +155,9 @@ def test_steps_that_trained_nothing_are_failures(read: Read) -> None:
     text += step(4).replace("grad norm: 1.490", "grad norm: nan")
     (end,) = read({0: setup() + DONE, 1: text}).ends
     assert end.failures == [
-        "Megatron reported 1 of 4 steps as 'nan iteration', the first was step 1",
-        "Megatron reported 1 of 4 steps as 'gradient norm not finite', the first was step 3",
-        "1 of 4 steps have no loss, the first was step 2: it was not a number",
+        "Megatron reported 1 of 4 steps as 'nan iteration', first step 1",
+        "Megatron reported 1 of 4 steps as 'gradient norm not finite', first step 3",
+        "1 of 4 steps have a loss that is not a number, first step 2",
     ]
 
 
