@@ -50,10 +50,10 @@ def main(argv):
         folder = Path(options.out)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"node-{name}.jsonl").open("ab", buffering=0) as lines:
-            gpus = Gpus("not asked for") if options.no_gpus else find_gpus(options.pynvml, options.gpus)
+            gpus = Gpus("not requested") if options.no_gpus else find_gpus(options.pynvml, options.gpus)
             sample(lines, Node(name), gpus, ending, options.interval)
     except OSError as error:
-        print(f"stepmark: node {name} is sampled no more: {error}", file=sys.stderr)
+        print(f"stepmark: sampling of node {name} stopped: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -62,10 +62,12 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, help="the folder that gets node-NAME.jsonl")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two samples")
-    parser.add_argument("--name", help="of this node; else Slurm's, else the host's")
-    parser.add_argument("--pynvml", help="nvidia-ml-py's pynvml.py; else the one that is installed")
-    parser.add_argument("--gpus", type=lambda text: text.split(","), help="these alone, by their PCI bus ids")
-    parser.add_argument("--no_gpus", action="store_true", help="leave GPUs alone: the run uses none")
+    parser.add_argument("--name", help="name of this node (default: from Slurm, or the host name)")
+    parser.add_argument("--pynvml", help="path of pynvml.py (default: the installed one)")
+    parser.add_argument(
+        "--gpus", type=lambda text: text.split(","), help="sample only the GPUs with these PCI bus ids"
+    )
+    parser.add_argument("--no_gpus", action="store_true", help="do not sample GPUs, because the run does not use any")
     return parser.parse_args(argv)
 
 
@@ -201,7 +203,7 @@ def find_gpus(path=None, wanted=None):
     try:
         nvml = module_at(path) if path else importlib.import_module("pynvml")
     except (ImportError, OSError):
-        return Gpus("the package nvidia-ml-py is not there")
+        return Gpus("the package nvidia-ml-py is not installed")
     try:
         nvml.nvmlInit()
         every = [Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]

@@ -35,10 +35,10 @@ def main(argv: list[str]) -> NoReturn:
     nsys = shutil.which("nsys")
     if nsys is None:
         print(
-            f"under_nsys: rank {rank} is to be recorded by nsys, and there is none on {platform.node()}\n"
+            f"under_nsys: nsys must record rank {rank}, but {platform.node()} does not have nsys\n"
             f"  where: PATH={os.environ.get('PATH', '')}\n"
-            "  why:   Nsight Systems is no part of the environment or container that this phase runs in\n"
-            "  next:  install it (nsight-systems-cli) or put its folder in PATH; or --profile=none",
+            "  why:   the environment or container of this phase does not include Nsight Systems; install "
+            "nsight-systems-cli,\n         add its folder to PATH, or pass --profile=none",
             file=sys.stderr,
         )
         sys.exit(EXIT_REFUSED)
@@ -57,7 +57,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", required=True, help="the report, without its ending; %%q{VARIABLE} is filled in")
     parser.add_argument("--gpu_metrics", action="store_true", help="sample the GPUs' counters, once a node")
     parser.add_argument("--cpu", action="store_true", help="sample the CPUs too")
-    parser.add_argument("--whole_run", action="store_true", help="where no program can say when to begin: no CUDA")
+    parser.add_argument("--whole_run", action="store_true", help="record from start to end, without CUDA")
     options = parser.parse_args(argv[:cut])
     options.program = argv[cut + 1 :]
     return options

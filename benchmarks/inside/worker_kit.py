@@ -126,7 +126,7 @@ class AdapterProof:
     def __init__(self, rank=0):
         self._rank = rank
         self._before = {}
-        self.failures = ["training ended before the adapters were checked: nothing is proven about them"]
+        self.failures = ["training ended before the adapters were checked"]
         self.notes = []
 
     def begin(self, adapters, frozen):
@@ -186,7 +186,7 @@ class Slowdown:
     def notes(self):
         if not self._steps:
             return []
-        longer = f"{self._own:.3g} s by themselves lasted {self._took:.3g} s"
+        longer = f"{self._own:.3g} s without it took {self._took:.3g} s"
         return [f"--inject_slowdown={self.fraction:g}: {self._steps} steps of {longer}"]
 
 
@@ -227,11 +227,11 @@ def add_options(parser):
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     parser.add_argument("--tasks_per_node", type=int, required=True)
     parser.add_argument("--coordinator", default=os.environ.get("STEPMARK_COORDINATOR"))
-    parser.add_argument("--check", action="store_true", help="train nothing: can this node do what the plan says?")
+    parser.add_argument("--check", action="store_true", help="train nothing; check that this node can run the plan")
     parser.add_argument("--task", default="pretrain", choices=["pretrain", "lora"])
-    parser.add_argument("--disturbed_steps", default="", help="what a profiler takes time from, such as 44-50")
+    parser.add_argument("--disturbed_steps", default="", help="the steps that a profiler slows, such as 44-50")
     parser.add_argument("--recorded_ranks", default="", help="such as 0-5,7-15")
-    parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5: every step half as long again")
+    parser.add_argument("--inject_slowdown", type=float, default=0.0, help="0.5 makes every step 50%% longer")
     parser.add_argument("settings", nargs="*", help="after --: the framework's own key=value settings")
 
 
@@ -263,7 +263,7 @@ def run(options, train, failures, events, notes=list):
 
     def stop(_number, _frame):
         # Code that happens to run can swallow an exception (jax's garbage collection hook did).
-        say_end("interrupted", "the worker was told to stop")
+        say_end("interrupted", "a signal stopped the worker")
         os._exit(EXIT_INTERRUPTED)
 
     signal.signal(signal.SIGTERM, stop)
@@ -316,7 +316,7 @@ def run_check(look, events):
             line, status, message = f"ok {json.dumps(look())}", "done", ""
     except CheckFailure as failure:
         message = " ".join(str(failure).split())[:600]
-        line, status = f"{message}; next: {failure.next_step}", "error"
+        line, status = f"{message}; try: {failure.next_step}", "error"
     events.write("end", rank=0, status=status, message=message)
     sys.stderr.flush()
     print(f"stepmark check: {line}", flush=True)
@@ -331,13 +331,14 @@ def check_devices(found, expected, names, *, alone=False):
     kinds = ", ".join(sorted(set(found)))
     if len(found) < expected or (alone and len(found) > expected):
         raise CheckFailure(
-            f"{len(found)} devices are seen on this node, the plan has {expected} there",
+            f"the process sees {len(found)} devices on this node, but the plan needs {expected}",
             kinds,
-            "gres or gpus_per_node of the site, or another --gpus; python launch/doctor.py nodes --site=NAME",
+            "correct gres or gpus_per_node of the site, or pass another --gpus (see python launch/doctor.py nodes "
+            "--site=NAME)",
         )
     if names and not {name.lower() for name in found} <= {name.lower() for name in names}:
         wanted = f"the benchmark is for {' or '.join(names)}"
-        raise CheckFailure(f"the device is '{kinds}'", wanted, "--hardware= of that GPU, or another --partition")
+        raise CheckFailure(f"the device is '{kinds}'", wanted, "pass --hardware for that GPU, or another --partition")
 
 
 def leave(exit_code):

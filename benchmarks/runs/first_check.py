@@ -72,7 +72,7 @@ def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptom
         found = _known(f"{output}\n{log}", symptoms) or _last_words(own or _lines(output))
     failed = _FAILED_ON.search(output)
     where = f" on {failed[1]}" if failed else ""
-    found = found or f"it ended with exit code {exit_code} and printed nothing; next: read slurm-*.out of the run"
+    found = found or f"it ended with exit code {exit_code} and without output; try: read slurm-*.out of the run"
     return f"{WHAT[phase]}{where} found: {hidden_in_reason(found)}"
 
 
@@ -86,7 +86,7 @@ def _known(printed: str, symptoms: "Symptoms") -> str | None:
     found = first_cause(printed.encode(), symptoms)
     if found is None or found.kind not in ("cause", "consequence"):
         return None
-    return f"{found.title}; it printed: {found.first.text}; next: {found.do[0]}"
+    return f"{found.title}; it printed: {found.first.text}; try: {found.do[0]}"
 
 
 def _last_words(lines: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ def named(text: str, words: list[str]) -> dict[str, str]:
     bad = {name for names in BAD_VALUE.findall(text) for name in names if name}
     return {
         **{word: "unknown to" for word in words if word in unknown},
-        **{word: "its value cannot be read by" for word in words if word.removeprefix("--").partition("=")[0] in bad},
+        **{word: "its value is invalid for" for word in words if word.removeprefix("--").partition("=")[0] in bad},
     }
 
 
@@ -86,7 +86,7 @@ def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
         accepted, said = ask([word], python)
         wrong |= {} if accepted else named(said, [word]) or {word: "its value is refused by"}
     if not wrong or not ask([], python)[0]:
-        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it ended without a word")
+        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed no message")
         raise CannotAskError(last[:300])
     return wrong
 
@@ -105,11 +105,11 @@ def main(argv: list[str]) -> int:
     try:
         wrong = problems(flags)
     except CannotAskError as error:
-        print(f"{jaxlib()} could not be asked: {error}")
+        print(f"{jaxlib()} could not check the flags: {error}")
         return EXIT_BROKEN
     lines = [f"{word}: {why} {jaxlib()}" for word, why in wrong.items()]
     count = "1 flag" if len(flags) == 1 else f"{len(flags)} flags"
-    told = f"{jaxlib()} was asked about {count}" + ("" if lines or not flags else " and knows all")
+    told = f"{jaxlib()} checked {count}" + ("" if lines or not flags else " and knows all of them")
     print("\n".join([*lines, told]))
     return EXIT_REFUSED if lines else 0
 

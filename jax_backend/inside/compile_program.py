@@ -193,7 +193,7 @@ def dump(folder, pattern):
     """A program may be compiled in several modules, the step is the largest."""
     found = sorted(folder.rglob(pattern), key=lambda path: path.stat().st_size)
     if not found:
-        raise SystemExit(f"XLA left no {pattern} in {folder}: what the step holds cannot be read")
+        raise SystemExit(f"XLA left no {pattern} in {folder}: the memory of the step cannot be read")
     return found[-1].read_text()
 
 
@@ -251,7 +251,7 @@ def main(options):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", required=True, help="where each job has a folder of its own")
+    parser.add_argument("--folder", required=True, help="the folder in which each job gets a folder")
     parser.add_argument("--jobs", required=True, help="a JSON file: a list of jobs")
     return parser.parse_args(argv)
 

@@ -81,14 +81,14 @@ def read_report(report: Path, log: Path) -> dict[str, float]:
         said = run([*command, "--sqlite", f"{work}/report.sqlite", "--output", f"{work}/kernels", str(report)], log)
         made = sorted(Path(work).glob("*.csv"))
         if not made:
-            skipped = next((line.strip() for line in said.splitlines() if "SKIPPED" in line), "it says no reason")
-            raise Failure(f"nsys made no table of {report}: {skipped}; all that it says is in {log}")
+            skipped = next((line.strip() for line in said.splitlines() if "SKIPPED" in line), "without a reason")
+            raise Failure(f"nsys made no table of {report}: {skipped}; its whole output is in {log}")
         shutil.copy(made[0], log.with_name("nsys-table.csv"))
         with made[0].open(encoding="utf-8-sig", errors="replace", newline="") as stream:
             costs = costs_of(stream)
     if not costs:
-        why = "no kernel ran while it recorded (see rank-0.log beside it), or its --trace had no nvtx"
-        raise Failure(f"nsys's table of {report} names no HLO instruction: {why}")
+        why = "no kernel ran while it recorded (see rank-0.log), or its --trace had no nvtx"
+        raise Failure(f"nsys's table of {report} has no HLO instruction: {why}")
     return costs
 
 
@@ -107,11 +107,11 @@ def run(command: list[str], log: Path) -> str:
             preexec_fn=kit.die_with_parent,
         )
     except (subprocess.TimeoutExpired, OSError) as error:
-        raise Failure(f"nsys is not on PATH here, does not start or does not end: {error}") from error
+        raise Failure(f"nsys is not on PATH, or did not start or end: {error}") from error
     log.write_text(f"$ {' '.join(command)}\n{done.stdout}\nexit code {done.returncode}\n", encoding="utf-8")
     if done.returncode:
-        last = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "it says nothing")
-        raise Failure(f"nsys failed with exit code {done.returncode}: {last[:300]}; all that it says is in {log}")
+        last = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
+        raise Failure(f"nsys failed with exit code {done.returncode}: {last[:300]}; its whole output is in {log}")
     return done.stdout
 
 
@@ -130,7 +130,7 @@ def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
     read = {path: hlo.read_module(path) for path in hlo.dumps(folder)}
     if not read:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"
-        raise Failure(f"there is no {hlo.DUMPS} in {folder}: phase profile needs {flags}")
+        raise Failure(f"{folder} has no {hlo.DUMPS}: phase profile needs {flags}")
 
     def likeness(path: Path) -> float:
         names = read[path].names()
@@ -150,7 +150,7 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     report = next(iter(sorted(folder.glob("*.nsys-rep"))), None)  # only rank 0 is recorded
     if report is None:
         why = "nsys recorded nothing, or its importer failed (*.qdstrm)"
-        raise Failure(f"there is no *.nsys-rep in {folder}: {why}; see rank-0.log there")
+        raise Failure(f"{folder} has no *.nsys-rep: {why}; see its rank-0.log")
     made_by = facts_of(folder)
     measured = read_report(report, out / "nsys-stats.log")
     path, program = program_of(folder / "hlo", measured)

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from unittest import mock
 
 HERE = Path(__file__).resolve().parent
-WITH_TRANSFORMER_ENGINE = "--image= with Transformer Engine for JAX inside, or --set=attention=cudnn_flash_jax"
-ANOTHER_IMAGE = "--image= with MaxText 0.2.4 or later inside"
-ANOTHER_SETTING = f"--set= with a value that this MaxText takes, or {ANOTHER_IMAGE}"
-ON_THAT_NODE = "python launch/doctor.py nodes --site=NAME checks the driver and the GPUs of a site's nodes"
+WITH_TRANSFORMER_ENGINE = "pass --image with Transformer Engine for JAX, or --set=attention=cudnn_flash_jax"
+ANOTHER_IMAGE = "pass --image with MaxText 0.2.4 or later"
+ANOTHER_SETTING = f"pass --set with a value that this MaxText accepts, or {ANOTHER_IMAGE}"
+ON_THAT_NODE = "check the driver and the GPUs of the nodes with python launch/doctor.py nodes --site=NAME"
 
 # module -> what the worker rebinds or calls there; MaxText has no public interface for any of it
 HOOKS = {
@@ -52,8 +52,8 @@ def look(options, worker):
         print(f"{name} {version}", flush=True)
     engine = versions.get("transformer-engine", versions.get("transformer-engine-jax", ""))
     if settings.get("attention") == "cudnn_flash_te" and engine.startswith(BROKEN_TRANSFORMER_ENGINES):
-        why = "its attention for JAX does not work in 2.12 and 2.13"
-        raise kit.CheckFailure(f"Transformer Engine {engine} is here", why, WITH_TRANSFORMER_ENGINE)
+        why = "attention for JAX does not work in its versions 2.12 and 2.13"
+        raise kit.CheckFailure(f"Transformer Engine {engine} is installed", why, WITH_TRANSFORMER_ENGINE)
     on_a_node = options.devices * options.tasks_per_node // options.processes
     devices = devices_here(on_a_node, options.tasks_per_node == 1, options.device_name, kit)
     configuration(options.settings, options.devices, options.processes, on_a_node, worker)
@@ -64,11 +64,13 @@ def refuse_unknown_flags(kit):
     """Check the flags in other processes, because XLA would abort this one without a message."""
     asked = kit.load(HERE / "check_request.py")
     words = os.environ.get("XLA_FLAGS", "").split()
-    with kit.checking("jaxlib cannot be asked about XLA's flags", ANOTHER_IMAGE):
+    with kit.checking("jaxlib cannot check XLA's flags", ANOTHER_IMAGE):
         wrong = asked.problems(words)
     if wrong:
         said = "; ".join(f"{word}: {why} {asked.jaxlib()}" for word, why in wrong.items())
-        raise kit.CheckFailure("XLA refuses its flags", said, "python launch/doctor.py flags FLAGS names successors")
+        raise kit.CheckFailure(
+            "XLA refuses its flags", said, "list successors with python launch/doctor.py flags FLAGS"
+        )
 
 
 # --- the framework ------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def devices_here(expected, alone, names, kit):
     import jax
     import jax.numpy as jnp
 
-    with kit.checking(f"jax finds no device of {os.environ.get('JAX_PLATFORMS') or 'any kind'} here", ON_THAT_NODE):
+    with kit.checking(f"jax finds no device of {os.environ.get('JAX_PLATFORMS') or 'any kind'}", ON_THAT_NODE):
         devices = jax.local_devices()
     kit.check_devices([device.device_kind for device in devices], expected, names, alone=alone)
     for device in devices:

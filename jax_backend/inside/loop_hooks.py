@@ -104,7 +104,7 @@ class PgleWatch:
 
     def seen(self):
         """Return the fields of the `pgle` event."""
-        reason = f"jax did not compile again in any of {self._calls} steps, of which it was to profile {self._runs}"
+        reason = f"jax was to profile {self._runs} of {self._calls} steps, but did not compile again"
         if self.recompile_step is not None:
             reason = f"jax profiled {self._runs} steps and compiled again in step {self.recompile_step}"
             reason += f" ({self._recompile_seconds:.1f} s)"

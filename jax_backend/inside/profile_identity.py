@@ -93,7 +93,7 @@ def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
         whole = hashlib.sha256(path.with_name("profile.pbtxt").read_bytes()).hexdigest() == said["sha256"]
         found = differences(said["made_by"], now)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{CANNOT_BE_USED}: {error!r}; XLA would train on without one, and not say so"
+        return f"{CANNOT_BE_USED}: {error!r}; XLA would ignore it without a message"
     if not whole:
-        return f"{CANNOT_BE_USED}: profile.pbtxt is not the one that {path} is about"
-    return f"{CANNOT_BE_USED}: it is of another program: {first_few(found)} ({path})" if found else None
+        return f"{CANNOT_BE_USED}: profile.pbtxt does not belong to {path}"
+    return f"{CANNOT_BE_USED}: it belongs to a different program: {first_few(found)} ({path})" if found else None

@@ -282,7 +282,7 @@ def filled(own, arrays):
 
     names = {"/".join(map(str, path)) for path, _ in own}
     if names != arrays.keys():
-        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(names ^ arrays.keys())}")
+        raise SystemExit(f"stepmark: weights without a parameter: {sorted(names ^ arrays.keys())}")
     found = []
     for path, leaf in own:
         old, new = leaf.get_value(), arrays["/".join(map(str, path))]
@@ -317,10 +317,10 @@ def matmuls(module):
     for line, lines, times, branch, _ in module.executed(module.entry):
         if line.opcode == "dot":
             if branch or not times:
-                raise SystemExit(f"stepmark: nobody knows how often this matmul runs: {line.name}")
+                raise SystemExit(f"stepmark: unknown number of runs of this matmul: {line.name}")
             yield line.op_name, flops_of(line, lines) * times
         elif line.opcode in NOT_COUNTED or KERNEL.search(line.target):
-            raise SystemExit(f"stepmark: nobody counts this as a matmul: {line.name} ({line.opcode})")
+            raise SystemExit(f"stepmark: this matmul cannot be counted: {line.name} ({line.opcode})")
 
 
 def flops_of(dot, lines):

@@ -131,8 +131,8 @@ def assert_platform():
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
-        why = str(error).strip().partition("\n")[0] or f"its plugin for {platform} is not installed, or finds none"
-        raise SystemExit(f"stepmark worker: jax {jax.__version__} has no {platform} device here: {why}") from None
+        why = str(error).strip().partition("\n")[0] or f"its plugin for {platform} is not installed or finds none"
+        raise SystemExit(f"stepmark worker: jax {jax.__version__} has no {platform} device: {why}") from None
 
 
 def assert_devices(options):
@@ -143,11 +143,11 @@ def assert_devices(options):
     kind, wanted = jax.devices()[0].device_kind, options.device_name
     problems = []
     if jax.process_count() != options.processes:
-        problems.append(f"{jax.process_count()} processes have joined, {options.processes} were started")
+        problems.append(f"{jax.process_count()} of {options.processes} processes have joined")
     if jax.device_count() != options.devices:
-        problems.append(f"{jax.device_count()} devices are there, the benchmark is for {options.devices}")
+        problems.append(f"jax sees {jax.device_count()} devices, but the benchmark needs {options.devices}")
     if wanted and kind.lower() not in [name.lower() for name in wanted]:
-        problems.append(f"the device is '{kind}', the benchmark is for {' or '.join(wanted)}")
+        problems.append(f"the device is '{kind}', but the benchmark needs {' or '.join(wanted)}")
     if problems:
         raise SystemExit("stepmark worker: " + "; ".join(problems))
 
@@ -321,10 +321,10 @@ def main(options):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
-    parser.add_argument("--pgle_runs", type=int, default=0, help="watch jax's own PGLE, which profiles so many steps")
-    parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that cannot count")
-    parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA is told to read")
-    parser.add_argument("--hlo_dir", help="where rank 0 writes down the program it runs")
+    parser.add_argument("--pgle_runs", type=int, default=0, help="number of steps that jax's own PGLE profiles")
+    parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that do not count")
+    parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA must read")
+    parser.add_argument("--hlo_dir", help="the folder to which rank 0 writes its program")
     return parser.parse_args(argv)
 
 

@@ -17,10 +17,10 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import worker_kit as kit  # noqa: E402
 
 PACKAGES = ("torch", "transformer-engine", "megatron-core", "megatron-bridge", "transformers", "numpy")
-ANOTHER_IMAGE = "--image= with Megatron-Bridge 0.6 inside"
-ANOTHER_SETTING = "--set= with a value that this Megatron-Bridge takes, or " + ANOTHER_IMAGE
+ANOTHER_IMAGE = "pass --image with Megatron-Bridge 0.6"
+ANOTHER_SETTING = "pass --set with a value that this Megatron-Bridge accepts, or " + ANOTHER_IMAGE
 NO_CONFIGURATION = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "GatedRepoError", "couldn't connect to")
-FETCH = "python launch/setup.py --site=NAME --model=MODEL --engine=bridge, with HF_TOKEN set, fetches it once"
+FETCH = "export HF_TOKEN and download it with python launch/setup.py --site=NAME --model=MODEL --engine=bridge"
 
 
 def look(options):
@@ -40,7 +40,7 @@ def build_configuration(options):
     """Build it in a separate process, because run_recipe.py restarts itself with its recipe's variables."""
     script, *arguments = options.command
     if not Path(script).is_file():
-        raise kit.CheckFailure(f"there is no {script}", "this image has other folders", ANOTHER_IMAGE)
+        raise kit.CheckFailure(f"{script} does not exist", "this image has different folders", ANOTHER_IMAGE)
     written = f"logger.save_config_filepath={options.events_dir}/configuration.yaml"
     done = subprocess.run(
         [sys.executable, script, "--dry-run", *arguments, written],

@@ -15,8 +15,8 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import worker_kit as kit  # noqa: E402
 
 MOST_NAMED = 3
-IMAGE = "the submission's own image, for this node's architecture (--image)"
-DATA = "python launch/setup.py --site=NAME --task=mlperf --model=NAME --out=DIR makes the data; --data=DIR names them"
+IMAGE = "pass --image with the submission's image for this node's architecture"
+DATA = "run python launch/setup.py --site=NAME --task=mlperf --model=NAME --out=DIR, then pass --data=DIR"
 
 
 def look(gpus, files):
@@ -44,7 +44,7 @@ def fault_of(path, size):
         return f"{path}: {error.strerror}"
     if there == 0:
         return f"{path} is empty"
-    return f"{path} has {there:,} bytes, {int(size):,} are expected" if size and there != int(size) else ""
+    return f"{path} has {there:,} bytes instead of {int(size):,}" if size and there != int(size) else ""
 
 
 def main(gpus, files):

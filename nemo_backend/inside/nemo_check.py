@@ -8,8 +8,8 @@ layout, the precision and the overlap reach the model's configuration, and the b
 PACKAGES = (
     "torch", "transformer-engine", "megatron-core", "nemo-toolkit", "lightning", "nvidia-modelopt", "numpy",
 )  # fmt: skip
-ANOTHER_IMAGE = "--image= with nemo_toolkit 2.5 to 2.7 inside"
-ANOTHER_SETTING = "--set= with a value that this NeMo takes, or " + ANOTHER_IMAGE
+ANOTHER_IMAGE = "pass --image with nemo_toolkit 2.5 to 2.7"
+ANOTHER_SETTING = "pass --set with a value that this NeMo accepts, or " + ANOTHER_IMAGE
 CPU = ["cpu"]  # the device names of a benchmark for a CPU
 
 
@@ -24,12 +24,12 @@ def look(options, work, objects, kit):
             build.class_of(group)
     settings = build.grouped(options.settings)
     import_transformer_engine(needing_transformer_engine(settings), kit)
-    with kit.checking(f"NeMo {versions.get('nemo-toolkit')} does not take the benchmark's settings", ANOTHER_SETTING):
+    with kit.checking(f"NeMo {versions.get('nemo-toolkit')} refuses the benchmark's settings", ANOTHER_SETTING):
         given = objects(options, build, callbacks, on_cpu)
         started(given)
     changed = overruled(settings, given["model"].config, build)
     if changed:
-        raise kit.CheckFailure("NeMo would train something else", changed[0], ANOTHER_SETTING)
+        raise kit.CheckFailure("NeMo would train with different settings", changed[0], ANOTHER_SETTING)
     return {"versions": versions, "devices": devices}
 
 
@@ -65,7 +65,7 @@ def overruled(settings, config, build):
     wanted = {**build.config_fields(settings, type(config)), **settings["comm_overlap"]}
     wanted |= {name: value for name, value in settings["trainer.plugins"].items() if name.startswith("fp8")}
     return [
-        f"{name} is {getattr(config, name)}, the plan says {value}"
+        f"{name} is {getattr(config, name)}, but the plan has {value}"
         for name, value in wanted.items()
         if hasattr(config, name) and getattr(config, name) != value
     ]
@@ -106,5 +106,5 @@ def import_transformer_engine(reasons, kit):
     if not reasons:
         return
     what = f"Transformer Engine cannot be imported, and {reasons[0]} needs it"
-    with kit.checking(what, "--image= with an image that holds it, such as NVIDIA's for NeMo"):
+    with kit.checking(what, "pass --image with Transformer Engine, such as NVIDIA's for NeMo"):
         import transformer_engine.pytorch  # noqa: F401

@@ -104,7 +104,7 @@ def fill(parameters, tensors):
 
     own = {name.replace(WRAPPED, "."): parameter for name, parameter in parameters.items()}
     if own.keys() != tensors.keys():
-        raise SystemExit(f"stepmark: weights that fit no parameter: {sorted(own.keys() ^ tensors.keys())}")
+        raise SystemExit(f"stepmark: weights without a parameter: {sorted(own.keys() ^ tensors.keys())}")
     with torch.no_grad():
         for name, parameter in own.items():
             if tuple(parameter.shape) != tensors[name].shape:

@@ -77,7 +77,7 @@ def assert_processes(options):
 
     world = torch.distributed.get_world_size()
     if world != options.processes:
-        raise SystemExit(f"stepmark worker: {world} processes have joined, {options.processes} were started")
+        raise SystemExit(f"stepmark worker: {world} of {options.processes} processes have joined")
 
 
 # --- what was made ----------------------------------------------------------------------------

@@ -40,8 +40,8 @@ def test_each_wrong_flag_has_a_line() -> None:
     assert code == 2
     assert {*lines} == {
         "--xla_gpu_graph_level=0: unknown to jaxlib 0.12.0.1",
-        "--xla_gpu_enable_triton_gemm=maybe: its value cannot be read by jaxlib 0.12.0.1",
+        "--xla_gpu_enable_triton_gemm=maybe: its value is invalid for jaxlib 0.12.0.1",
         "--xla_gpu_disable_async_collectives=ALLREDUCE,FOO: its value is refused by jaxlib 0.12.0.1",
         "--xla_gpu_enable_libnvptxcompiler=true: its value is refused by jaxlib 0.12.0.1",
-        "jaxlib 0.12.0.1 was asked about 5 flags",
+        "jaxlib 0.12.0.1 checked 5 flags",
     }

@@ -223,7 +223,7 @@ def test_instructions_of_other_programs_are_left_out(convert: Convert) -> None:
     [
         ("fail", "nsys failed with exit code 1: nsys (stand-in): ERROR: the report could not be exported"),
         ("no_kernels", "nsys made no table of {report}: SKIPPED: "),
-        ("empty", "nsys's table of {report} names no HLO instruction: no kernel ran"),
+        ("empty", "nsys's table of {report} has no HLO instruction: no kernel ran"),
         ("no_ranges", "or its --trace had no nvtx"),
         ("other_model", "the profile has no cost for 4 of the 4 collectives of {dump}"),
         ("partial", "the profile has no cost for 1 of the 4 collectives of {dump}: all-gather; XLA would guess"),
@@ -242,7 +242,7 @@ def test_what_phase_profile_left_out_is_named(profiled: Path, convert: Convert) 
     shutil.rmtree(profiled / "hlo")
     assert f"--xla_dump_to={profiled / 'hlo'}" in convert(table_of(*thunks("all-gather"))).message
     report.unlink()
-    assert f"no *.nsys-rep in {profiled}" in convert().message
+    assert f"{profiled} has no *.nsys-rep" in convert().message
 
 
 def test_told_to_stop_it_says_so_and_takes_nsys_with_it(profiled: Path, tmp_path: Path) -> None:

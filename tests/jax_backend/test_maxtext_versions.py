@@ -26,7 +26,7 @@ check = load(pathlib.Path({str(WORKER.with_name("environment_check.py"))!r}))
 try:
     check.import_hooks(check.hooks({dict(word.split("=") for word in SETTINGS)!r}, "lora"), worker.kit)
 except worker.kit.CheckFailure as failure:
-    sys.exit(f"lacking: {{failure}}; next: {{failure.next_step}}")
+    sys.exit(f"lacking: {{failure}}; try: {{failure.next_step}}")
 import maxtext
 print("all in", maxtext.__file__)
 """
@@ -59,7 +59,7 @@ def test_0_2_3_is_refused_in_one_line_with_the_way_out(tmp_path: Path) -> None:
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("lacking: maxtext.trainers.pre_train.train ")
-    assert last.endswith("; next: --image= with MaxText 0.2.4 or later inside")
+    assert last.endswith("; try: pass --image with MaxText 0.2.4 or later")
 
 
 def test_the_list_of_settings_is_what_the_pinned_maxtext_says() -> None:

@@ -205,7 +205,7 @@ def test_the_check_is_told_the_runs_own_command_and_says_that_there_is_no_torch(
     assert done.returncode == 1
     said = done.stdout.splitlines()[-1]
     assert said.startswith("stepmark check: torch cannot be imported; ModuleNotFoundError")
-    assert "; next: --image=" in said
+    assert "; try: pass --image" in said
     end = json.loads((tmp_path / "events-rank0.jsonl").read_text())
     assert (end["event"], end["status"]) == ("end", "error")
 

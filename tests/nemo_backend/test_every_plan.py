@@ -220,4 +220,4 @@ def test_a_node_without_its_gpus_is_not(tmp_path: Path) -> None:
     code, line = checked(FLAGSHIP, tmp_path)
     assert code == 1
     assert line.startswith("stepmark check: torch cannot use the GPUs; ")
-    assert "; next: " in line
+    assert "; try: " in line

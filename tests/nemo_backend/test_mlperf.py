@@ -208,7 +208,7 @@ def test_the_check_names_every_fault_and_ends_with_the_first(
     )
     assert said(8, whole).startswith(f"{SAID}PyTorch cannot be imported; ModuleNotFoundError")
     put_modules({"torch": {"cuda": SimpleNamespace(device_count=lambda: 4), "__version__": "2.9"}})
-    assert said(8, whole).startswith(f"{SAID}4 devices are seen")
+    assert said(8, whole).startswith(f"{SAID}the process sees 4 devices")
     assert said(4, whole).startswith(f"{SAID}ok {{")
 
 

@@ -166,7 +166,7 @@ def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
     seconds, slowdown = slowed_seconds(monkeypatch, fraction, [9.0, 1.0, 2.0, 1.0])
     longer = 1 + fraction
     assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
-    note = f"--inject_slowdown={fraction:g}: 3 steps of 4 s by themselves lasted {4 * longer:g} s"
+    note = f"--inject_slowdown={fraction:g}: 3 steps of 4 s without it took {4 * longer:g} s"
     assert slowdown.notes() == ([note] if fraction else [])
 
 
@@ -217,7 +217,7 @@ def test_a_check_that_fails_itself_says_so_in_its_last_line(capsys: pytest.Captu
     events = Events()
     assert kit.run_check(look, events) == 1
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("stepmark check: the check itself failed; KeyError: 'comm_overlap'; next: ")
+    assert last.startswith("stepmark check: the check itself failed; KeyError: 'comm_overlap'; try: ")
     assert [event["status"] for event in events.written] == ["error"]
 
 

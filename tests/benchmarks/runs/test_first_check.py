@@ -47,7 +47,7 @@ def test_what_the_check_says_itself_is_the_reason() -> None:
         (
             "/x/launch/slurm/task.sh: line 28: python3: command not found\n",
             "srun: error: node1: task 0: Exited with exit code 127\n",
-            "it printed: /x/launch/slurm/task.sh: line 28: python3: command not found; next: ",
+            "it printed: /x/launch/slurm/task.sh: line 28: python3: command not found; try: ",
         ),
         ("", "slurmstepd: error: execve(): bash: No such file or directory\n", "a program does not exist"),
         (
@@ -69,7 +69,7 @@ def test_what_the_check_says_itself_is_the_reason() -> None:
         ),
         ("RuntimeError: cuInit failed\ndone\n", "", "RuntimeError: cuInit failed"),
         ("only this\n", "", "found: only this"),
-        ("", "", "it ended with exit code 1 and printed nothing"),
+        ("", "", "it ended with exit code 1 and without output"),
     ],
 )
 def test_what_could_not_begin_has_a_reason_too(log: str, output: str, words: str) -> None:

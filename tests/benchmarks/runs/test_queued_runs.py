@@ -317,7 +317,7 @@ def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder)
             " on node3 found: no space left; it printed: ",
         ),
         ("", "slurmstepd: error: pyxis: container start failed with error code: 1\n", " found: "),
-        ("", "", " found: it ended with exit code 1 and printed nothing; next: "),
+        ("", "", " found: it ended with exit code 1 and without output; try: "),
     ],
 )
 def test_a_container_that_was_not_unpacked_is_the_one_reason(

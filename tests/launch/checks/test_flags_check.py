@@ -195,5 +195,5 @@ def test_the_real_jaxlib_refuses_a_run_and_doctor_shows_why(tmp_path: Path) -> N
     assert not (tmp_path / "results").exists()
     done = doctor("flags", f"{GONE} {KNOWN} {TYPO}")
     assert done.returncode == 2
-    assert done.stdout.startswith("environment 'jax-maxtext': jaxlib 0.12.0.1 was asked about 3 flags\n")
+    assert done.stdout.startswith("environment 'jax-maxtext': jaxlib 0.12.0.1 checked 3 flags\n")
     assert doctor("flags", KNOWN).returncode == 0
