@@ -33,8 +33,6 @@ LIMIT = flags.DEFINE_float(
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
 
-NOT_STARTED = "--queue_limit=<seconds> to wait longer, --nodelist=<idle nodes>, or --noexclusive"
-
 
 def machine(argv: list[str]) -> int:
     """This machine: its GPUs and what is wrong with them, the launcher, the environments, the container programs.
@@ -89,7 +87,8 @@ def nodes(argv: list[str]) -> int:
         text_alone(preflights.render_preflight(planned))
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
-    limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value, way_on=NOT_STARTED)
+    further = f"--queue_limit={QUEUE_LIMIT.value * 2:g}"
+    limits = Limits(queue_seconds=QUEUE_LIMIT.value, quiet_seconds=LIMIT.value, further=further)
     report = preflights.run(preflight, Slurm(site), limits)
     answer(report, lambda: f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
     return EXIT_VALID if report.passed else EXIT_INVALID

@@ -36,7 +36,7 @@ def report() -> tuple[list[MachineCheck], str, int]:
     """Return the report as data and text, and the exit code."""
     memory = f"{host_memory_bytes() / 1e9:.0f} GB, {os.cpu_count()} cores"
     containers = [_container(name, known) for name, known in programs.installed_programs()]
-    no_program = MachineCheck("containers", "not_checked", f"none of {', '.join(programs.NAMES)} is on PATH")
+    no_program = MachineCheck("containers", "not_checked", f"no {' or '.join(programs.NAMES)} on PATH")
     checks = [
         MachineCheck("launcher", "ok", f"Python {platform.python_version()}"),
         MachineCheck("memory", "ok", memory),
@@ -94,8 +94,8 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
         return MachineCheck(check, "failed", f"{too_old.what}; next: {too_old.next_command}")
     python = venvs.python_of(spec)
     needed = refusals.minimum_driver(spec.locks[0].cuda)
-    cuda = f"; CUDA {refusals.cuda_text(spec.locks[0].cuda)}, which takes driver {needed} or newer" if needed else ""
-    text = str(python or "not made yet: the first run makes it") + cuda
+    cuda = f"; CUDA {refusals.cuda_text(spec.locks[0].cuda)}, which needs driver {needed} or newer" if needed else ""
+    text = str(python or "not created yet; the first run creates it") + cuda
     return MachineCheck(check, "ok" if python else "not_checked", text)
 
 

@@ -84,9 +84,9 @@ def prepare(
     """Everything but the submission. Writes nothing."""
     slurm = Slurm(site)
     planned = sketch(site, options, nodes, output_dir, limit_seconds, configs)
-    way_on = "--output_dir=DIR and a checkout in folders that every node sees"
-    refuse_unseen(site, "--output_dir", planned.folder, way_on)
-    refuse_unseen(site, "the checkout", REPOSITORY, way_on)
+    shared = next(iter(site.slurm.shared_folders if site.slurm else []), "DIR")
+    refuse_unseen(site, "--output_dir", planned.folder, f"--output_dir={shared}/results")
+    refuse_unseen(site, "the checkout", REPOSITORY, f"git clone {REPOSITORY} {shared}/stepmark")
     partition = slurm.partition(options.partition)
     hardware = _hardware(site, configs)
     found, options = with_gpus(slurm.nodes(partition.name), options, hardware)
@@ -163,7 +163,7 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
     unknown = [name for name in asked if name not in names]
     if unknown:
         raise RequestError(
-            f"the partition has no {node_list(unknown)}",
+            f"the partition does not have {node_list(unknown)}",
             where="--nodelist",
             why=f"it has {node_list(names)}",
             next_command="sinfo -N",
@@ -171,13 +171,13 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
     excluded = set(named(options.exclude))
     wanted = [node for node in found if node.name in asked and node.name not in excluded]
     up = [node.name for node in wanted if node.up]
-    down = {node.name: f"Slurm says it is {node.state}, so it was not asked" for node in wanted if not node.up}
+    down = {node.name: f"Slurm reports {node.state}, so it was not checked" for node in wanted if not node.up}
     if len(up) < (count or 1):
         raise RequestError(
-            f"{plural(len(up), 'node is', 'nodes are')} up, {count or 'at least 1'} wanted",
+            f"{plural(len(up), 'node is', 'nodes are')} up, but {count or 'at least 1'} must be",
             where="--nodes" if count else "the partition",
             why=f"down: {node_list(down)}" if down else f"it has {len(names)} nodes, {len(excluded)} excluded",
-            next_command="sinfo -R says why nodes are down",
+            next_command="sinfo -R",
         )
     if options.nodelist:
         options = msgspec.structs.replace(options, nodelist=node_list(up))
@@ -284,11 +284,11 @@ def _progress(preflight: Preflight) -> Progress:
 def _failed(folder: Path, job_id: str, ended: SchedulerEnd | None) -> RunError:
     output = folder / f"slurm-{job_id}.out"
     words = _lines(output)[-5:]
-    state = f"{ended.state} {ended.exit_code or ''}".strip() if ended else "gave no sign, and was cancelled"
+    state = f"{ended.state} {ended.exit_code or ''}".strip() if ended else "cancelled, because it stopped answering"
     return RunError(
-        f"the preflight's job {job_id} ended before its nodes had been asked: {state}",
+        f"the preflight's job {job_id} ended before it checked its nodes: {state}",
         where=str(folder),
-        why="\n         ".join(words) or "its output cannot be seen from here: do the nodes see this folder?",
+        why="\n         ".join(words) or "this machine cannot read its output; check that the nodes see this folder",
         next_command=f"cat {output}" if words else f"scontrol show job {job_id}",
     )
 
@@ -327,7 +327,7 @@ def _nccl(preflight: Preflight, findings: list[Finding]) -> NcclResult:
     job = preflight.job
     if job.hardware is None or job.site.slurm is None:
         reasons = (f.text for f in findings if f.check == "GPUs" and f.status == "not_checked")
-        return NcclResult(status="not_checked", text=next(reasons, "no container image is there yet"))
+        return NcclResult(status="not_checked", text=next(reasons, "the container image does not exist yet"))
     wanted, source = job.site.slurm.bus_bandwidth_gb_s, job.site.slurm.bus_bandwidth_source
     ranks = job.nodes * job.hardware.devices_per_node
     return nccl_result("\n".join(_lines(job.folder / "nccl.log")), ranks, wanted, source)
@@ -349,5 +349,5 @@ def next_steps(report: Report, folder: Path) -> str:
         return f"{text}\n  next   python launch/run.py --site={report.site} ... {exclude}"
     if report.failing:
         path = places.configs().path("sites", report.site)
-        return f"{text}\n  next   no node passes: see above; does {path} fit the cluster?"
+        return f"{text}\n  no node passes: compare {path} with the cluster"
     return text

@@ -93,7 +93,9 @@ def slurm_facts(slurm: Slurm, configuration: str | None) -> SlurmFacts:
     ]
     if not any(one.nodes_up for one in partitions):
         raise RequestError(
-            "no partition of this cluster takes your jobs now", where=f"cluster {cluster}", next_command=WHAT_THERE_IS
+            "no partition of this cluster accepts your jobs now",
+            where=f"cluster {cluster}",
+            next_command=WHAT_THERE_IS,
         )
     return SlurmFacts(
         cluster=cluster,
@@ -140,18 +142,18 @@ def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[Partit
 def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, Any]) -> Fact:
     """Return the flag's value, otherwise the only choice. `choices`: names with more about each, the usual first."""
     shown = [f"{name} ({more})" if more else name for name, more in choices.items()]
-    why = f"--{flag}: {', '.join(shown) or f'no {flag} of yours is known'}"
+    why = f"--{flag}: {', '.join(shown) or f'you have no known {flag}'}"
     if flag in typed:
         fact = Fact(typed[flag], f"--{flag}")
     elif len(choices) == 1:
-        fact = Fact(next(iter(choices)), f"the only {flag} that takes your jobs now")
+        fact = Fact(next(iter(choices)), f"the only {flag} that accepts your jobs now")
     else:
         usual = next(iter(choices), "NAME")
         raise RequestError(f"a new site needs --{flag}", why=why, next_command=f"--{flag}={usual}")
     unknown = [name for name in fact.value.split(",") if choices and name not in choices]
     if unknown:
         raise RequestError(
-            f"no {flag} '{unknown[0]}' takes your jobs: {nearest(unknown[0], choices)}",
+            f"{flag} '{unknown[0]}' does not accept your jobs: {nearest(unknown[0], choices)}",
             where=fact.source,
             why=why,
             next_command=WHAT_THERE_IS,

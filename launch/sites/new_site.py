@@ -69,7 +69,7 @@ def make(wanted: NewSite, configs: Configs) -> int:
     facts = asking.slurm_facts(slurm, os.environ.get("SLURM_CONF"))
     partition, answers = asking.resolve_answers(facts, wanted.typed)
     row, sources = _draft(wanted, configs, slurm, facts, partition, answers)
-    text = file_text(row, sources, f"Written by: {wanted.command}. Change what you like.")
+    text = file_text(row, sources, f"Written by: {wanted.command}. Edit it as you need.")
     refuse_secrets(text, path.name)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     write_atomically(path, text.encode())
@@ -82,14 +82,14 @@ def _refuse_name(name: str, configs: Configs) -> None:
         raise RequestError(
             f"'{name}' cannot be the name of a site",
             where=f"--new_site={name}",
-            why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
-            next_command="--new_site=NAME",
+            why="use a lower case letter, then at most 30 of a-z, 0-9, _ and -",
+            next_command="--new_site=mycluster",
         )
     if name in configs.names("sites"):
         raise RequestError(
-            f"there is a site '{name}' already",
+            f"site '{name}' already exists",
             where=str(configs.path("sites", name)),
-            next_command="--new_site with another name, or remove the file first",
+            next_command=f"--new_site={name}_2",
         )
 
 
@@ -97,10 +97,10 @@ def _refuse_without_slurm() -> None:
     absent = [program for program in COMMANDS if shutil.which(program) is None]
     if absent:
         raise RequestError(
-            "there is no Slurm on this machine to be asked",
+            "this machine has no Slurm commands",
             where=f"PATH: {', '.join(absent)}",
-            next_command="the same command on a login node, perhaps after `module load slurm`; "
-            "python launch/cluster.py up makes a cluster to try it on",
+            why="run the command on a login node, if needed after `module load slurm`, or start a private cluster",
+            next_command="python launch/cluster.py up",
         )
 
 
@@ -145,7 +145,7 @@ def _draft(
         why["configuration"] = "SLURM_CONF of the shell"
     if facts.pyxis:
         row["container"] = {"images": str(_images_folder())}
-        why["images"] = "an image takes 10 to 30 GB, so move it where there is room"
+        why["images"] = "an image needs 10 to 30 GB, so choose a folder with enough space"
     return row, why
 
 
@@ -176,10 +176,9 @@ def _devices(wanted: NewSite, configs: Configs, partition: PartitionFacts, node:
     found = hardware_of(partition, node, rows)
     if not found.value:
         raise RequestError(
-            "the GPUs of the nodes are not known",
+            "the GPUs of the nodes are unknown",
             where=found.source,
-            why=f"configs/hardware has {', '.join(row.name for row in rows)}",
-            next_command="--hardware=NAME",
+            why=f"pass --hardware with one of {', '.join(row.name for row in rows)}",
         )
     return found
 
@@ -192,7 +191,7 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
     ]
     # An interrupt cancels the job and removes the test files.
     with interrupted_once(), shown() as show:
-        show(f"a node of partition {partition.name} is asked what it sees", 0, 0, "by srun; Ctrl-C gives up")
+        show(f"inspecting a node of partition {partition.name}", 0, 0, "with srun; Ctrl-C stops it")
         return asking.node_facts(slurm, options, partition.gpus > 0, list(dict.fromkeys(existing)))
 
 
@@ -212,11 +211,11 @@ def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
     for folder in node.seen:
         around = [mount for mount in (*here, *node.mounts) if PurePosixPath(folder).is_relative_to(mount.folder)]
         deepest = max(around, key=lambda mount: len(mount.folder), default=Mount(source="", folder="/", kind=""))
-        words = f"{node.name} sees what was written here in {folder}"
+        words = f"{node.name} sees a file that was written here in {folder}"
         found[deepest.folder] = f"{found[deepest.folder]}, {folder}" if deepest.folder in found else words
     for mount in here:
         if mount.kind in NETWORK and mount in node.mounts:
-            found.setdefault(mount.folder, f"the same {mount.kind} is mounted here and on {node.name}")
+            found.setdefault(mount.folder, f"this machine and {node.name} mount the same {mount.kind}")
     inside = {one for one in found for other in found if one != other and PurePosixPath(one).is_relative_to(other)}
     return {folder: why for folder, why in found.items() if folder not in inside}
 
@@ -225,12 +224,12 @@ def hardware_of(partition: PartitionFacts, node: NodeFacts, rows: Sequence[Hardw
     """Return names of configs/hardware by the GPU names in nvidia-smi or Slurm; empty if they are not known."""
     names = list(dict.fromkeys(node.gpus))
     if not names and not partition.gpus:
-        return Fact(["cpu"], f"sinfo shows no GPUs, and nvidia-smi none on {node.name}")
+        return Fact(["cpu"], f"neither sinfo nor nvidia-smi on {node.name} shows a GPU")
     source = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}" if names else _gres_text(partition)
     shown = names if names and len(partition.gpu_types) < 2 else [*names, *partition.gpu_types]
     found = list(dict.fromkeys(row.name for one in shown for row in rows if _same(one, row)))
     if len(found) > 1:  # Slurm gives a job any of the nodes, and a run is for one kind of GPU
-        source += "; the nodes differ: keep one kind, and add its constraint or nodelist to the options"
+        source += "; the nodes differ: keep one type, and add its constraint or nodelist to the options"
     return Fact(found, source)
 
 
@@ -248,15 +247,15 @@ def options_of(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[H
     """Return the options of every job of the site, except those that the user decides."""
     found, limit = {}, partition.max_seconds
     if limit is not None and limit < USUAL_SECONDS:
-        found["time"] = Fact(clock_text(limit), "the partition gives a job no more")
+        found["time"] = Fact(clock_text(limit), "the limit of the partition")
     else:
-        most = f"gives a job {clock_text(limit)} at most" if limit else "has no limit"
+        most = f"allows {clock_text(limit)}" if limit else "has no limit"
         found["time"] = Fact(clock_text(USUAL_SECONDS), f"enough for most runs; the partition {most}")
     if any(device.kind != "cpu" for device in devices):
-        none = "sinfo shows no GPUs as a resource (gres)"
+        none = "sinfo shows no gres for GPUs"
         found["gpus"] = Fact("gres", _gres_text(partition)) if partition.gpus else Fact("none", none)
     usable = "pmix" in slurm.mpi and not slurm.no_pmix
-    why_not = f"; of pmix, srun says: {slurm.no_pmix}" if slurm.no_pmix else ""
+    why_not = f"; pmix fails: {slurm.no_pmix}" if slurm.no_pmix else ""
     found["mpi"] = Fact("pmix" if usable else None, f"srun --mpi=list: {', '.join(slurm.mpi) or 'none'}{why_not}")
     if any(device.nvlink_domain for device in devices) and not slurm.blocks:
         found["segment"] = Fact("none", "scontrol show config: no topology/block, so --segment would be refused")
@@ -283,8 +282,8 @@ def check_nodes(wanted: NewSite, site: Site, configs: Configs, partition: Partit
     nodes = min(NODES_CHECKED, partition.nodes_up)
     options = job_options.choose(site, {}, os.environ)
     preflight = preflights.prepare(site, options, nodes, wanted.out, SILENT_SECONDS, configs)
-    later = f"the site is written; python launch/doctor.py nodes --site={site.name} --nodes={nodes} checks it later"
-    limits = Limits(queue_seconds=asking.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, way_on=later)
+    later = f"python launch/doctor.py nodes --site={site.name} --nodes={nodes}"
+    limits = Limits(queue_seconds=asking.QUEUE_SECONDS, quiet_seconds=SILENT_SECONDS, further=later)
     report = preflights.run(preflight, Slurm(site), limits)
     print(f"{report_text(report)}\n{preflights.next_steps(report, preflight.folder)}")
     commands = next_commands(site, configs, nodes, partition.gpus, wanted.out) if report.passed else []
@@ -305,5 +304,5 @@ def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out
         f"python launch/setup.py --site={site.name} --backend=jax --model={FIRST_MODEL}{there and f' --out={there}'}",
         f"python launch/run.py --backend=jax --model={FIRST_MODEL} {size} --site={site.name}"
         f"{there and f' --output_dir={there}'}",
-        "python launch/run.py --list     # what else there is",
+        "python launch/run.py --list     # everything that can run",
     ]

@@ -59,7 +59,7 @@ def set_up(work: Work) -> int:
     rows = of_slurm + _rows(work, submits=not any(row.state is State.MISSING for row in of_slurm))
     bad = [row for row in rows if row.state]
     ready = f"ready: python launch/doctor.py nodes --site={work.site.name}"
-    last = "something is missing or refused\n  next  fix it, then the same command" if bad else ready
+    last = "something is missing or refused: fix it, and run the same command again" if bad else ready
     shown = [(row.name, row.shown) for row in rows]
     answer(
         documents.Site(site=work.site.name, runtime=work.site.runtime, ready=not bad, found=dict(shown)),
@@ -88,10 +88,10 @@ def _slurm(work: Work) -> Rows:
         without_pyxis = work.site.runtime == "container" and not slurm.has_pyxis()
     except StepmarkError as error:
         why = " ".join(error.why.split())
-        return [Row("Slurm", f"{error.what}: {why} ({error.where}); {error.next_command}", State.MISSING)]
+        return [Row("Slurm", f"{error.what}: {why} ({error.where}); try: {error.next_command}", State.MISSING)]
     up = f"{sum(node.up for node in nodes)} of {plural(len(nodes), 'node is', 'nodes are')} up"
-    found = [Row("Slurm", f"answers: partition {partition.name} is {partition.state}, {up}")]
-    none = Row("containers", "srun has no --container-image (pyxis), so it starts no containers", State.REFUSED)
+    found = [Row("Slurm", f"partition {partition.name} is {partition.state}, {up}")]
+    none = Row("containers", "srun has no --container-image (pyxis), so it cannot start containers", State.REFUSED)
     return found + ([none] if without_pyxis else [])
 
 
@@ -100,7 +100,7 @@ def preview(work: Work) -> str:
     if work.site.slurm is None or work.site.runtime != "container":
         return "no job: environments and images are made on this machine"
     job = plan_import(work)
-    return render_import(job) if job.to_import else "no job: all images are there"
+    return render_import(job) if job.to_import else "no job: all images exist"
 
 
 # --- folders ----------------------------------------------------------------------------------------
@@ -119,14 +119,14 @@ def _why_unseen(site: Site, path: Path) -> str:
     if any(folder.is_dir() for folder in around):
         return ""
     # Made here, it would be a folder of this machine's own under the same name.
-    return f"{around[0]} is not there: on a machine of the site, which shares it, the same command works"
+    return f"{around[0]} does not exist here: run the command on a machine that shares it with the site"
 
 
 def _prepare_folder(site: Site, name: str, path: Path) -> Row:
     unseen = _why_unseen(site, path)
     if unseen:
         return Row(name, f"{path}: {unseen}", State.MISSING)
-    how = "there" if path.is_dir() else "made"
+    how = "exists" if path.is_dir() else "made"
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -153,8 +153,8 @@ def _environment(work: Work, spec: EnvironmentSpec, name: str) -> Row:
     if not spec.locks:
         only = len(work.engines) == 1  # nothing else was asked for
         state = State.REFUSED if only else State.FINE
-        return Row(name, "not on this site: it runs only in its container", state)
-    return Row(name, f"there: {venvs.ensure(spec)}")
+        return Row(name, "not on this site, because it runs only in its container", state)
+    return Row(name, f"ready: {venvs.ensure(spec)}")
 
 
 def _refused(name: str, error: StepmarkError, what: object) -> Row:
@@ -188,7 +188,7 @@ def _images_here(work: Work) -> Rows:
         except RequestError as error:
             rows.append(_refused(name, error, image))
         else:
-            rows.append(Row(name, f"there: {image}, Python {about['python_version']}, {about['container_program']}"))
+            rows.append(Row(name, f"ready: {image}, Python {about['python_version']}, {about['container_program']}"))
     return rows
 
 
@@ -233,10 +233,10 @@ def run_import(planned: ImportJob) -> dict[str, Failure]:
         render_import(planned),
         [log.with_suffix(".end") for log in logs],
         written,
-        lambda done, size: f"{done} of {len(logs)} images are done, {bytes_text(size)}",
+        lambda done, size: f"{done} of {len(logs)} images done, {bytes_text(size)}",
         Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS),
     )
-    state = f"the job ended: {ended.state}" if ended else f"nothing came for {QUIET_SECONDS:.0f} s: job cancelled"
+    state = f"the job ended: {ended.state}" if ended else f"no progress for {QUIET_SECONDS:.0f} s: job cancelled"
     found = {image.image: _why(planned.folder, image, job_id, state) for image in planned.to_import}
     return {image: why for image, why in found.items() if why}
 
@@ -291,7 +291,7 @@ def _last_line(path: Path) -> str:
 def _images_of_nodes(work: Work, submits: bool) -> Rows:
     container = work.site.container
     if container is None or container.images is None:
-        raise RequestError(f"site '{work.site.name}' does not say where its images are", where="container.images")
+        raise RequestError(f"site '{work.site.name}' has no folder for images", where="container.images")
     rows = prepare_folders(work.site, [("images", Path(container.images)), ("results", work.out)])
     job, failures = plan_import(work), {}
     if not any(row.state for row in rows):
@@ -309,14 +309,14 @@ def _hub(work: Work) -> Rows:
             rows += [Row(*found) for found in site_hub.fetch(work.site, [repository])]
         except StepmarkError as error:
             row = _refused(repository.name, error, error.where)
-            rows.append(row._replace(text=f"{row.text}; {error.next_command}"))
+            rows.append(row._replace(text=f"{row.text}; try: {error.next_command}"))
     return rows
 
 
 def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[str, Failure]) -> Row:
     engines = f"  for {', '.join(image.engines)}"
     if image.image in failures:
-        kept = "; the one that was there is kept" if image.path.is_file() else ""
+        kept = "; the existing image is kept" if image.path.is_file() else ""
         failure = failures[image.image]
         text = f"not imported: {failure.why} ({failure.log}){kept}{engines}"
         return Row(image.image, text, State.MISSING)
@@ -324,8 +324,8 @@ def _image_row(image: WantedImage, imported: list[WantedImage], failures: dict[s
         return Row(image.image, f"{image.path}{engines}", State.MISSING)
     broken = image_files.broken(image.path)
     if broken:
-        text = f"{broken}: {image.path}; --force imports it anew, --image=NAME another{engines}"
+        text = f"{broken}: {image.path}; --force imports it again, --image=NAME imports another{engines}"
         return Row(image.image, text, State.REFUSED)
-    how = "imported" if image in imported else "there already"
+    how = "imported" if image in imported else "exists"
     size = f"{image_files.size_of(image.path):,} bytes"
     return Row(image.image, f"{how}: {image.path}, {size}{engines}")

@@ -68,12 +68,13 @@ class Slurm:
                 if job_id := self._await_job(run_id):
                     return self._cancel_surplus(run_id, job_id)
                 raise RunError(
-                    "Slurm refused the job when it was sent again",
-                    where=f"site '{self._site.name}'; the run's folder stays, as the first one may still come",
+                    "Slurm refused the job when it was submitted again",
+                    where=f"site '{self._site.name}'; the run's folder is kept, because the first job may still "
+                    "start",
                     why=error.words,
                     next_command=f"python launch/status.py {script.parent}",
                 ) from None
-            there = "sinfo -s and sacctmgr show associations user=$USER say what there is; --dry_run shows the job"
+            there = "sinfo -s; sacctmgr show associations user=$USER"
             raise RequestError(
                 "Slurm refused the job",
                 where=f"site '{self._site.name}'; the run's folder was removed",
@@ -95,7 +96,7 @@ class Slurm:
         """The one job of a run that stays, the first, if the controller got it more than once."""
         first, *surplus = self._jobs_of(run_id) or [job_id]
         for number in surplus:
-            say(f"job {number} is the same run as job {first}, and is cancelled")
+            say(f"job {number} was cancelled, because it is the same run as job {first}")
             self.cancel(number)
         return first
 
@@ -167,10 +168,10 @@ class Slurm:
                 return partition
         names = [partition.name for partition in known]
         raise RequestError(
-            f"the partition '{name}' is not known" if name else "no partition is named, and Slurm has no default one",
+            f"unknown partition '{name}'" if name else "Slurm has no default partition, so --partition is needed",
             where=f"site '{self._site.name}'",
             why=nearest(name or "", names),
-            next_command=f"--partition={closest(name or '', names) or next(iter(names), 'NAME')}",
+            next_command=f"--partition={closest(name or '', names) or next(iter(names), '')}",
         )
 
     def partitions(self) -> list[Partition]:
@@ -219,10 +220,10 @@ class Slurm:
             return self._commands.run(command, self._commands.asking_environment(), seconds=seconds)
         except Failed as error:
             raise RunError(
-                "no node could be asked what it sees",
+                "Slurm could not run a program on a node",
                 where=f"srun {' '.join(arguments)}",
                 why=error.words,
-                next_command="sinfo -s; squeue --me; the same command with another --partition, --account or --qos",
+                next_command="sinfo -s; squeue --me",
             ) from None
 
     def _description(self, *command: str) -> str:
@@ -237,7 +238,7 @@ class Slurm:
         text = self._commands.run(command, dict(environment) | self._commands.configuration(), script.parent)
         numbers = re.findall(r"^(\d+)(?:;.*)?$", text, re.MULTILINE)  # NUMBER, or NUMBER;CLUSTER
         if not numbers:
-            raise Failed(command, f"it printed no job number but: {text.strip()[:WORDS_SHOWN]}")
+            raise Failed(command, f"it did not print a job number: {text.strip()[:WORDS_SHOWN]}")
         return str(numbers[-1])
 
     # --- ends ---
@@ -249,8 +250,8 @@ class Slurm:
             text = self._commands.ask([*command, "-j", ",".join(job_ids)], ACCOUNTING_PATIENCE_SECONDS)
         except RunError as error:  # the controller may still know; otherwise this is the reason
             off = NO_ACCOUNTING.search(error.why)
-            return {}, "accounting is off" if off else f"the accounting cannot be asked: {error.why.splitlines()[-1]}"
-        return parsing.accounted_ends(text), "the accounting has no record of it"
+            return {}, "accounting is off" if off else f"the accounting does not answer: {error.why.splitlines()[-1]}"
+        return parsing.accounted_ends(text), "the accounting has no record of the job"
 
 
 def slurm_of(
@@ -260,7 +261,7 @@ def slurm_of(
     site = folder.benchmark().site
     if site.slurm is None:
         raise RequestError(
-            f"the run was not submitted to a queue: it ran on site '{site.name}'",
+            f"the run has no job, because it ran on site '{site.name}' without Slurm",
             where=str(folder.path),
             next_command=f"python launch/verify.py {shlex.quote(str(folder.path))}",
         )
@@ -314,10 +315,10 @@ def _joined(
         # A row of an attempt before the one that the controller has in mind stays.
         is_earlier = last is None or (last.state not in parsing.NOT_ENDED and last.started != controlled.started)
         earlier = accounted if is_earlier else accounted[:-1]
-        why = None if accounted else f"from the controller: {note}; earlier attempts are not known"
+        why = None if accounted else f"from the controller: {note}; earlier attempts are unknown"
         return [*earlier, msgspec.structs.replace(controlled, note=why)]
     if accounted:
-        gone = "the controller no longer knows the job: it has ended, how is unknown"
+        gone = "the controller no longer knows the job, so how it ended is unknown"
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], note=gone)]
-    why = f"{note}, and the controller has forgotten it"
+    why = f"{note}, and the controller no longer knows it"
     return [SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody", note=why)]

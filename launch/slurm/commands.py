@@ -22,7 +22,7 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0
 WORDS_SHOWN = 600
 
-PACKAGES = "apt-get install slurm-client munge, or on a cluster's login node: module load slurm"
+PACKAGES = "sudo apt-get install slurm-client munge"
 # Variables of the caller's shell that would change the output or the options of the commands.
 STEERING = ("SLURM_", "SBATCH_", "SACCT_", "SQUEUE_", "SINFO_", "SCONTROL_", "SCANCEL_", "SALLOC_", "SRUN_")
 NO_ANSWER = re.compile(
@@ -99,12 +99,12 @@ class Commands:
                 if waited + pause > patience:
                     raise RunError(
                         f"the Slurm of site '{self._site.name}' does not answer",
-                        where=f"{error.command[0]}, asked for {waited:.0f} s",
+                        where=f"{error.command[0]}, for {waited:.0f} s",
                         why=error.words,
                         next_command=self._by_hand(["scontrol", "ping"]),
                     ) from None
                 last_words = error.words.splitlines()[-1]
-                self._on_wait(f"Slurm does not answer ({last_words}): asked again in {pause:g} s")
+                self._on_wait(f"Slurm does not answer ({last_words}): trying again in {pause:g} s")
                 time.sleep(pause)
                 heard = after_all(error) if after_all else None
                 if heard is not None:
@@ -143,17 +143,18 @@ class Commands:
         found = shutil.which(name)
         if found is None:
             raise RequestError(
-                f"there is no {name} on this machine, so site '{self._site.name}' cannot be asked",
+                f"site '{self._site.name}' needs {name}, which this machine does not have",
                 where="PATH",
-                why="Slurm's commands must be here; --dry_run shows the job without them",
+                why="on a cluster's login node, try `module load slurm`; --dry_run shows the job without Slurm's "
+                "commands",
                 next_command=PACKAGES,
             )
         if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would look for a minute
             raise RequestError(
-                f"the slurm.conf of site '{self._site.name}' is not there",
+                f"the slurm.conf of site '{self._site.name}' does not exist",
                 where=self._configuration,
-                why="slurm.configuration in the site's file names it; a private cluster has it only while it is up",
-                next_command=f"python launch/cluster.py up --name={self._site.name}     (if it is a private one)",
+                why="slurm.configuration in the site's file names it; a private cluster has it only while it runs",
+                next_command=f"python launch/cluster.py up --name={self._site.name}",
             )
         return found
 

@@ -67,10 +67,10 @@ def render(
     watched = [phase.name for phase in plan.phases if phase.writes_steps and not phase.programs]
     if hang is not None and not watched:
         raise RequestError(
-            "no phase of this run could be watched for a hang",
+            "--hang_timeout cannot watch a phase of this run",
             where=f"--hang_timeout={hang}",
-            why="all that train run under nsys, which is busy with its report long after the last step",
-            next_command="leave --hang_timeout out; the time limit (--time) ends the job",
+            why="nsys writes its report long after the last step, which looks like a hang; --time still ends the job",
+            next_command="--hang_timeout=",
         )
     commands = [f"run_phase {phase.name}" for phase in plan.phases]
     if place.sampler_python is not None:  # from where all nodes are used and have their container
@@ -313,7 +313,9 @@ def _joined(words: list[str], width: int = 100) -> list[str]:
 def one_line(text: str) -> str:
     """The text, which must be one line: nothing that follows a line's end could be kept inside a comment or word."""
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise RequestError(f"{text!r} cannot stand in a job script", why="it has a line's end or a control character")
+        raise RequestError(
+            f"{text!r} cannot be part of a job script", why="it has a line break or a control character"
+        )
     return text
 
 
@@ -324,9 +326,9 @@ def _refuse_shared_nodes(plan: Plan, options: JobOptions) -> None:
     alone = [phase.name for phase in plan.phases if phase.alone]
     if alone and not options.exclusive:
         raise RequestError(
-            f"phase {alone[0]} changes its nodes for everybody on them, and this job shares its nodes",
+            f"phase {alone[0]} needs exclusive nodes, because it changes settings of the nodes",
             where="--noexclusive",
-            why="another's run would be slower for it, and nobody would know why",
+            why="the changes would slow other jobs on the same nodes",
             next_command="--exclusive",
         )
 
@@ -348,6 +350,5 @@ def refuse_secrets(text: str, script: str, secrets: Known) -> None:
             raise RequestError(
                 "a secret must not be written into a job script",
                 where=place if sets is None or why_secret(sets[1], written) else f"{sets[1]} ({place})",
-                why=f"{why}; in a file it would outlive its run",
-                next_command="take it out there: the job has the variables of the shell that submits it",
+                why=f"{why}; remove it: the job inherits the variables of the shell that submits it",
             )

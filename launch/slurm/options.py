@@ -68,12 +68,12 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
 
 
 def _no_slurm(site: Site, typed: Mapping[str, Any]) -> RequestError:
-    names = ", ".join(f"--{flag_of(name)}" for name in typed) or "options of a job"
+    names = ", ".join(f"--{flag_of(name)}" for name in typed) or "job options"
     return RequestError(
         f"{names}: site '{site.name}' has no Slurm",
         where=f"--site={site.name}",
-        why="these are options of a job in a queue",
-        next_command="leave them out, or --site with the name of a cluster; python launch/run.py --list",
+        why="they need a cluster, so remove them or pass --site=NAME",
+        next_command="python launch/run.py --list",
     )
 
 
@@ -117,18 +117,18 @@ def _argument(text: str, where: str) -> str:
         raise RequestError(
             f"'{text.strip()}' is not an option of sbatch",
             where=where,
-            why="key=value, --key=value or a bare key is expected, with the option's long name",
+            why="use key=value, --key=value or key, with the long name of the option",
             next_command="--slurm_arg=switches=1",
         )
     # sbatch accepts any unambiguous beginning of a name: --outp is --output.
     meant = next((name for name in (*OWN_FLAGS, *DECIDED) if name.startswith(key)), None)
     if meant in OWN_FLAGS:
-        raise RequestError(f"--{meant} is a flag of its own", where=where, next_command=f"--{meant}{equals}{value}")
+        raise RequestError(f"--{meant} is a separate flag", where=where, next_command=f"--{meant}{equals}{value}")
     if meant is not None:
         raise RequestError(
-            f"--{meant} is decided by Stepmark",
+            f"Stepmark sets --{meant}",
             where=where,
-            why="it follows from the benchmark, the flags of run.py and the site's file",
+            why="it depends on the benchmark, the flags of run.py and the site's file",
             next_command="python launch/run.py --help",
         )
     return f"--{key}{equals}{value.strip()}"

@@ -19,7 +19,7 @@ from launch.slurm.client import Slurm
 from launch.slurm.options import named, seconds_of
 from launch.slurm.parsing import Node, Partition, clock_text
 
-WAITS_FOR_EVER = "Slurm would take the job and never start it"
+WAITS_FOR_EVER = "Slurm would accept the job and never start it"
 
 
 def of_the_cluster(
@@ -42,11 +42,10 @@ def of_the_cluster(
         return
     if without_pyxis:
         yield RequestError(
-            f"the Slurm of site '{benchmark.site.name}' starts no containers: its srun has no --container-image",
+            f"the Slurm of site '{benchmark.site.name}' cannot start containers: its srun has no --container-image",
             where=f"runtime: container of site '{benchmark.site.name}'",
-            why="pyxis is not installed there, or not in its plugstack.conf",
-            next_command="install pyxis, or --site with a cluster that has it; or `runtime: python` (or venv) in the "
-            f"site's file, unless '{benchmark.engine}' exists only in its image",
+            why="pyxis is not installed or not in plugstack.conf; runtimes python and venv do not need it, unless "
+            f"'{benchmark.engine}' exists only as an image",
         )
     # Slurm takes the first of several partitions that can run the job.
     refused = [[*refused_by(benchmark, options, one, nodes.get(one.name, []), notes)] for one in partitions]
@@ -56,31 +55,33 @@ def of_the_cluster(
 
 def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[StepmarkError]:
     """Yield refusals for paths of this machine that the nodes must see and do not."""
-    seen = "in a folder that every node sees"
+    seen = next(iter(benchmark.site.slurm.shared_folders if benchmark.site.slurm else []), "DIR")
     needed = [
-        ("the output folder", run_parent, f"--output_dir=DIR {seen}"),
-        ("the checkout of Stepmark", REPOSITORY, f"git clone {REPOSITORY} DIR, {seen}, and run it from there"),
+        ("the output folder", run_parent, f"--output_dir={seen}/results"),
+        ("the checkout of Stepmark", REPOSITORY, f"git clone {REPOSITORY} {seen}/stepmark"),
     ]
     if image is not None and images.is_file(benchmark.settings.image):
-        needed.insert(0, ("the container image", image, f"--image=FILE {seen}"))
+        needed.insert(0, ("the container image", image, f"cp {image} {seen}"))
     if benchmark.site.runtime == "venv":
-        needed.append(("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME=DIR, {seen}"))
+        needed.append(
+            ("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME={seen}/stepmark")
+        )
     if benchmark.data.startswith("/"):
-        needed.append(("the dataset", Path(benchmark.data), f"--data=DIR {seen}"))
+        needed.append(("the dataset", Path(benchmark.data), f"cp -r {benchmark.data} {seen}"))
     for what, path, further in needed:
         yield from raised(partial(refuse_unseen, benchmark.site, what, path, further))
 
 
-def refuse_unseen(site: Site, what: str, path: Path, way_on: str) -> None:
+def refuse_unseen(site: Site, what: str, path: Path, further: str) -> None:
     """RequestError if the nodes of a site do not see a path of this machine."""
     shared = site.slurm.shared_folders if site.slurm else []
     real = path.absolute().resolve()
     if not any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
         raise RequestError(
-            f"{what} cannot be seen by the nodes of site '{site.name}'",
+            f"the nodes of site '{site.name}' cannot see {what}",
             where=str(real),
-            why=f"what every node sees: {', '.join(shared) or 'nothing is named'} (shared_folders of the site)",
-            next_command=way_on,
+            why=f"shared_folders of the site: {', '.join(shared) or 'none'}",
+            next_command=further,
         )
 
 
@@ -96,7 +97,7 @@ def refused_by(
     if at_most is not None and seconds_of(options.time) > at_most:
         good = False
         yield RequestError(
-            f"the job asks for {options.time}, the partition gives a job {clock_text(at_most)} at most",
+            f"the job requests {options.time}, but the partition allows {clock_text(at_most)} at most",
             where=where,
             why=WAITS_FOR_EVER,
             next_command=f"--time={clock_text(at_most)}",
@@ -105,7 +106,7 @@ def refused_by(
     usable = [node for node in nodes if node.name not in excluded]
     too_many = _too_many(benchmark.nodes, options, partition, len(usable))
     if too_many:
-        what = f"{_asked(benchmark.nodes)}, {too_many}"
+        what = f"the run needs {plural(benchmark.nodes, 'node')}, but {too_many}"
         yield RequestError(what, where=where, why=WAITS_FOR_EVER, next_command=f"sinfo -p {partition.name}")
         return
     needed = math.ceil(benchmark.gpus / benchmark.nodes)
@@ -114,9 +115,9 @@ def refused_by(
     if len(fitting) < benchmark.nodes:
         with_gpus = f" with {plural(needed, 'GPU')} each"
         yield RequestError(
-            f"{_asked(benchmark.nodes, with_gpus)}, {len(fitting)} of them are there",
+            f"the run needs {plural(benchmark.nodes, 'node')}{with_gpus}, but the partition has {len(fitting)}",
             where=where,
-            why=f"of {len(usable)} nodes the largest has {plural(max(node.gpus for node in usable), 'GPU')}",
+            why=f"the largest of {len(usable)} nodes has {plural(max(node.gpus for node in usable), 'GPU')}",
             next_command=f'sinfo -p {partition.name} -o "%P %D %G"',
         )
         return
@@ -124,19 +125,15 @@ def refused_by(
     up = len(fitting) - len(down)
     if good and up < benchmark.nodes:
         wanted = plural(benchmark.nodes, "node")
-        notes.append(f"{up} of the {wanted} it needs are up, so it will wait: {some(down)}")
+        notes.append(f"the job will wait, because {up} of {wanted} are up: {some(down)}")
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
     """Return the refusal if the job needs more nodes than exist."""
     if partition.max_nodes is not None and wanted > partition.max_nodes:
-        return f"the partition gives a job {partition.max_nodes} at most"
+        return f"the partition allows {partition.max_nodes} per job"
     if wanted > min(usable, partition.nodes):
-        left = " that --exclude leaves" if options.exclude else ""
+        left = " after --exclude" if options.exclude else ""
         return f"the partition has {min(usable, partition.nodes)}{left}"
     listed = len(named(options.nodelist))
-    return f"--nodelist names {listed}, all of which a job would get" if listed > wanted else ""
-
-
-def _asked(count: int, what: str = "") -> str:
-    return f"{plural(count, 'node')}{what} {'is' if count == 1 else 'are'} asked for"
+    return f"--nodelist has {listed}, and a job gets all of them" if listed > wanted else ""

@@ -89,7 +89,7 @@ def _from_files(folder: RunFolder) -> RunState:
         else:
             _take_last_step(row, benchmark)
             if row.state == "running":
-                row.detail = _hangs(row, "it may hang, or its launcher was stopped")
+                row.detail = _hangs(row, "it may hang, or its launcher has ended")
     except (StepmarkError, OSError) as error:
         return RunState(folder, state="unreadable", detail=_words(error), problems=[str(error)])
     return row
@@ -146,7 +146,7 @@ def find_job(folder: RunFolder, slurm: Slurm) -> str | None:
 def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:
     if not row.job_ids:
         row.state = "not submitted"
-        row.detail = f"the launcher ended before Slurm had its job: sbatch {row.folder.path}/job.sbatch"
+        row.detail = f"the launcher ended before it submitted the job: sbatch {row.folder.path}/job.sbatch"
     elif in_queue is None:
         try:
             backend = find_backend(row.folder.benchmark().backend)

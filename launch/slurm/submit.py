@@ -95,7 +95,7 @@ class SlurmRunner(Runner):
         rows = states(folder for folder in folders if folder.run_id not in never_submitted)
         for row in rows:
             if row.impossible and row.job_id:
-                say(f"job {row.job_id} can never start: {row.impossible}; it is taken out of the queue")
+                say(f"job {row.job_id} was cancelled, because it can never start: {row.impossible}")
                 slurm_of(row.folder).cancel(row.job_id)
         if rows and all(row.problems for row in rows):
             raise RunError(rows[0].problems[0])
@@ -119,7 +119,7 @@ def submit(
     try:
         plan = job_script.prepared(benchmark, backend, options, container=image is not None)
         kept_off = not_adopted(os.environ)
-        notes = [f"kept from the job: {', '.join(kept_off)}"] if kept_off else []
+        notes = [f"variables that the job does not inherit: {', '.join(kept_off)}"] if kept_off else []
         begin(folder, benchmark, plan, python, origin, job.labels, notes)
         script = _script(folder, benchmark, plan, python, image, options, job)
         write_atomically(folder.path / JOB_SCRIPT, script.encode())

@@ -28,7 +28,7 @@ ACCOUNTING_SECONDS = 20.0
 class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
     quiet_seconds: float  # how long nothing may come from a job that runs
-    way_on: str = "the same command when nodes are idle (sinfo -s)"  # what to type if it did not start
+    further: str = "sinfo -s"  # what to type if it did not start
 
 
 class Progress(NamedTuple):
@@ -109,7 +109,7 @@ def _wait(
                 raise _not_started(job_id, impossible, f"scontrol show job {job_id}")
         if not runs and now - submitted > limits.queue_seconds:
             why = f"{queued} for more than {limits.queue_seconds:g} s"
-            raise _not_started(job_id, why, limits.way_on)
+            raise _not_started(job_id, why, limits.further)
         if runs and now - news > limits.quiet_seconds:
             slurm.cancel(job_id)
             return None
@@ -118,7 +118,7 @@ def _wait(
 
 
 def _not_started(job_id: str, why: str, next_command: str) -> RunError:
-    return RunError(f"job {job_id} did not start, and was cancelled", why=why, next_command=next_command)
+    return RunError(f"job {job_id} did not start and was cancelled", why=why, next_command=next_command)
 
 
 def _end(slurm: Slurm, job_id: str, done: Callable[[], bool]) -> SchedulerEnd | None:

@@ -46,7 +46,7 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
     except KeyboardInterrupt:
         place = shlex.quote(str(folder.path))
         print(
-            f"no longer followed; the job goes on\n"
+            f"Stepmark no longer follows the job, which continues\n"
             f"  to see more:  python launch/status.py --follow {place}\n"
             f"  to end it:    python launch/status.py --cancel {place}",
             file=sys.stderr,
@@ -54,7 +54,7 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
         return EXIT_INTERRUPTED
     except RunError:
         print(
-            "no longer followed; the job may go on: python launch/status.py --follow",
+            "Stepmark no longer follows the job, which may continue: python launch/status.py --follow",
             shlex.quote(str(folder.path)),
             file=sys.stderr,
         )
@@ -76,9 +76,9 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
 def require_job(folder: RunFolder, slurm: Slurm) -> None:
     if find_job(folder, slurm) is None:
         raise RunError(
-            "the run has no job: the launcher ended before Slurm had taken it",
+            "the run has no job, because the launcher ended before it submitted one",
             where=str(folder.path),
-            next_command=f"sbatch {folder.path}/job.sbatch, or start it anew",
+            next_command=f"sbatch {folder.path}/job.sbatch",
         )
 
 
@@ -88,7 +88,7 @@ def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
     try:
         ends = final_ends(slurm, numbers, ACCOUNTING_SECONDS)
     except StepmarkError as error:
-        note = f"Slurm cannot be asked: {error.what}"
+        note = f"Slurm does not answer: {error.what}"
         return [SchedulerEnd(job_id=job, state="UNKNOWN", source="nobody", note=note) for job in numbers]
     return [end for job in numbers for end in ends[job]]
 
@@ -143,7 +143,7 @@ class _Watch:
             self._screen.waiting(f"job {state.job_id}: {explain(state.state, state.reason)}{start}")
         reason = never(state.reason) if state.state == "PENDING" else None
         if reason and not self._cancelled:
-            self._screen.note(f"job {state.job_id} can never start: {reason}; it is taken out of the queue")
+            self._screen.note(f"job {state.job_id} was cancelled, because it can never start: {reason}")
             self._slurm.cancel(state.job_id)
             self._cancelled = True
         return False
@@ -153,13 +153,13 @@ class _Watch:
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
-            self._screen.note(f"{error.what}; the run goes on, and its steps are read from its folder")
+            self._screen.note(f"{error.what}; the run continues, and Stepmark reads its steps from its folder")
         silent = now - max(self._unanswered_since, self._last_sign)
         if not self._has_ended() and silent > GIVE_UP_SECONDS:
             raise RunError(
-                f"neither Slurm nor the run has given a sign for {silent:.0f} s: {error.what}",
+                f"no sign of Slurm or the run for {silent:.0f} s: {error.what}",
                 where=str(self._folder.path),
-                why="the cluster may be gone; what the run wrote is kept",
+                why="the cluster may be gone; the files of the run are kept",
                 next_command=f"python launch/status.py --collect {shlex.quote(str(self._folder.path))}",
             )
         return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
@@ -207,11 +207,11 @@ class _Watch:
         typical = statistics.median(self._seconds) if self._seconds else None
         if quiet > quiet_limit(typical):
             self._said_quiet = True
-            usual = f"though one takes {typical:.3g} s" if typical is not None else "not even the first"
+            usual = f" (one takes {typical:.3g} s)" if typical is not None else " since the start"
             place = shlex.quote(str(self._folder.path))
             self._screen.note(
-                f"no step for {quiet:.0f} s, {usual}: it may hang. To end it: "
-                f"python launch/status.py --cancel {place} (--hang_timeout=SECONDS ends such runs itself)"
+                f"no step for {quiet:.0f} s{usual}: the run may hang. To end it: "
+                f"python launch/status.py --cancel {place} (--hang_timeout=SECONDS ends such runs)"
             )
 
     def _has_ended(self) -> bool:

@@ -72,7 +72,7 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
     assert set(down) == {"node2", "node4"}
     assert "Slurm says it is down" in down["node2"]
     assert nodes.choose(found, JobOptions(), 1) == (JobOptions(), 1, {})
-    with pytest.raises(RequestError, match="2 nodes are up, 3 wanted") as refused:
+    with pytest.raises(RequestError, match="2 nodes are up, but 3 must be") as refused:
         nodes.choose(found, JobOptions(), 3)
     assert "sinfo -R" in str(refused.value)
 

@@ -69,10 +69,10 @@ def test_it_begins_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatc
     before, *refused = refused.partition("\n\nllama2_70b ")[0].split("would be refused: ")
     assert before == ""
     expected = (
-        "the container image",
-        "the output folder cannot be seen by the nodes",
-        "the checkout of Stepmark cannot be seen",
-        "there is no scontrol on this machine",
+        "cannot see the container image",
+        "cannot see the output folder",
+        "cannot see the checkout of Stepmark",
+        "needs scontrol",
     )
     assert [words for words in expected if sum(words in one for one in refused) != 1] == []
     assert len(refused) == len(expected)

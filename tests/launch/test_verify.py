@@ -73,7 +73,7 @@ def test_a_run_that_a_launcher_still_writes_is_not_judged(words: tuple[str, ...]
     assert not (run / "result.json").exists()
     assert "running" in state.stdout
     assert "no step for 1 h" in state.stdout
-    assert "its launcher was stopped" in state.stdout
+    assert "its launcher has ended" in state.stdout
     assert forked.run(SCRIPT, "--repair", run).returncode == EXIT_VALID
 
 

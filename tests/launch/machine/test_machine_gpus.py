@@ -228,7 +228,7 @@ def test_the_doctor_holds_the_driver_against_each_environment(play_machine: Play
     play_machine("dgx_h100")
     checks, code = checks_of(machine.report())
     assert code == 0
-    assert "CUDA 13.0, which takes driver 580 or newer" in checks["environment nemo-megatron"][1]
+    assert "CUDA 13.0, which needs driver 580 or newer" in checks["environment nemo-megatron"][1]
     play_machine("init = 12")
     checks, code = checks_of(machine.report())
     assert code == 0

@@ -118,6 +118,6 @@ def test_every_field_of_a_job_has_its_flag_or_belongs_to_the_site(tmp_path: Path
     for field in msgspec.structs.fields(JobOptions):
         if field.name not in ("arguments", "warn_seconds"):
             assert f"{options.flag_of(field.name)}" in shown, field.name
-    assert shown.index("--backend") < shown.index("Flags of a job") < shown.index("--partition")
+    assert shown.index("--backend") < shown.index("Slurm job flags") < shown.index("--partition")
     assert "--[no]singleton" in shown
     assert "--slurm_arg=KEY=VALUE" in shown
