@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from benchmarks.configs import Configs, refuse_unknown
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, UnknownName
 from benchmarks.values import Site, Value
 
 GB = 1e9
@@ -94,21 +94,19 @@ def choose(rows: Iterable[Needs], model: str, task: str, backend: str | None) ->
     asked = f"--model={model} --task={task}" + (f" --backend={backend}" if backend else "")
     known = [f"--model={name} --task={row.task} --backend={row.backend}" for row in rows for name in row.models]
     raise RequestError(
-        f"which backend? {asked} is known for {', '.join(row.backend for row in found)}"
+        f"choose a backend for {asked}: {', '.join(row.backend for row in found)}"
         if found
-        else f"nothing is known of what {asked} needs",
+        else f"{asked} has no list of files",
         where="configs/assets",
-        why="known: " + "; ".join(known),
-        next_command=f"--backend={found[0].backend}" if found else "a run on synthetic data needs no files",
+        why="known: " + "; ".join(known) + "; runs on synthetic data need no files",
+        next_command=f"--backend={found[0].backend}" if found else "",
     )
 
 
 def find_asset(needs: Needs, name: str) -> Asset:
     found = {asset.name: asset for asset in needs.assets}
     if name not in found:
-        raise RequestError(
-            f"there is no asset '{name}' in {needs.name}", where="--asset", next_command=f"--asset={'|'.join(found)}"
-        )
+        raise UnknownName(f"{needs.name} has no asset '{name}'", name, found, where="--asset")
     return found[name]
 
 
@@ -144,7 +142,7 @@ def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
     if not size:
         return f"{part.path}: {'missing' if size is None else 'empty'}"
     if part.bytes is not None and size != part.bytes:
-        return f"{part.path}: {size:,} bytes, {part.bytes:,} expected"
+        return f"{part.path}: {size:,} bytes instead of {part.bytes:,}"
     # As written in decimal GB, or in the binary ones of ls -h.
     if part.gb is not None and not (part.gb - 0.5) * GB <= size <= (part.gb + 0.5) * GIB:
         return f"{part.path}: {size / GB:,.1f} GB, {part.gb:g} GB expected"

@@ -295,7 +295,7 @@ def offered(backend: Backend, capability: type[Capability], otherwise: str, wher
     """The backend as one with a capability. `otherwise` says what one without it does not do."""
     if isinstance(backend, capability):
         return backend
-    raise RequestError(f"{backend.title} {otherwise}", where=where, next_command=f"{LIST_COMMAND} shows the others")
+    raise RequestError(f"{backend.title} {otherwise}", where=where, next_command=LIST_COMMAND)
 
 
 # --- finding them ---------------------------------------------------------------------------------

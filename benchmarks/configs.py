@@ -40,8 +40,7 @@ SINGULAR: dict[Kind, str] = {
 WHERE_TO_LOOK: dict[Kind, str] = {
     "suites": "python launch/nightly.py --list",
     "mlperf": "ls configs/mlperf",
-    "sites": "python launch/cluster.py up --nodes=4 makes the site 'dev' on this machine; "
-    "python launch/setup.py --new_site=NAME adds your cluster (docs/how-to/slurm_site.md)",
+    "sites": "python launch/setup.py --new_site=mycluster",
 }
 
 NOT_IN_SCOPE: dict[Kind, str] = {"models": "models are dense Llama decoders; mixtures of experts are not supported"}
@@ -117,7 +116,7 @@ class Configs:
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
         for problem in _problems_of(site):
-            cure = "python launch/setup.py --new_site=NAME writes a whole one; configs/sites has examples"
+            cure = "python launch/setup.py --new_site=mycluster"
             raise RequestError(f"site '{site.name}': {problem}", where=where, next_command=cure)
         devices = site.slurm.hardware if site.slurm else []
         refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")
@@ -132,9 +131,9 @@ class Configs:
         folder = self.root / kind
         if not folder.is_dir():
             raise RequestError(
-                f"no folder of {kind} in the configs",
+                f"the configs have no folder {kind}",
                 where=str(folder),
-                why=f"configs are read from {ROOT_VARIABLE} where it is set, else from beside the package",
+                why=f"Stepmark reads configs from {ROOT_VARIABLE}, or from the folder next to the package",
             )
         return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own_files(kind, "*")]})
 
@@ -173,16 +172,17 @@ def _problems_of(site: Site) -> list[str]:
     """Return the parts of a site from which no job can be made."""
     slurm, container = site.slurm, site.container
     wrong = {
-        "'kind: slurm' and a section 'slurm' go together": (site.kind == "slurm") != (slurm is not None),
+        "'kind: slurm' needs a section 'slurm', and the section needs the kind": (site.kind == "slurm")
+        != (slurm is not None),
         "'runtime: python' needs a section 'python'": site.runtime == "python" and not site.python,
         "'runtime: container' needs a section 'container'": slurm and site.runtime == "container" and not container,
-        "container: images: it names no folder for the image files": slurm and container and not container.images,
+        "container: images: the folder for the image files is missing": slurm and container and not container.images,
     }
     # The value is never in the words: it may be the secret that is refused.
     secret = [name for name in site.environment if is_secret_name(name)]
     return [
         *(problem for problem, holds in wrong.items() if holds),
-        *(f"environment: {name}: a secret must not be written into a file" for name in secret),
+        *(f"environment: {name}: a secret must not be in a file" for name in secret),
     ]
 
 
@@ -191,9 +191,9 @@ def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
     name: str = getattr(row, "name", "")
     if name != path.stem:
         raise RequestError(
-            f"{path}: name: the file is called '{path.stem}' but the name in it is '{name}'",
+            f"{path}: name is '{name}', but the file is called '{path.stem}'",
             where=f"{path}: name",
-            why="a row is found by its file name, and must be called the same in results",
+            why="Stepmark finds a row by its file name, and results must have the same name",
         )
     return row
 
@@ -248,16 +248,16 @@ class _Document:
         self._next()  # the document ends
         after = self._next()
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _problem("another document begins", after)
+            raise _problem("a second document begins", after)
         return found
 
     def _value(self, event: Any) -> Any:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise _problem(f"there is no anchor '{event.anchor}'", event)
+                raise _problem(f"unknown anchor '{event.anchor}'", event)
             return self._anchors[event.anchor]
         if event.tag not in (None, "!"):
-            raise _problem(f"the tag '{event.tag}' is not taken", event)
+            raise _problem(f"the tag '{event.tag}' is not supported", event)
         if self._depth > DEEPEST:
             raise _problem(f"it is nested more than {DEEPEST} deep", event)
         self._depth += 1
@@ -278,16 +278,16 @@ class _Document:
         try:
             return _plain(event.value) if event.implicit[0] else event.value
         except ValueError as error:  # 2026-99-99, or a number of thousands of digits
-            raise _problem(f"it can be no value: {error}", event) from None
+            raise _problem(f"invalid value: {error}", event) from None
 
     def _mapping(self) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._value(event)
             if not isinstance(key, Hashable):
-                raise _problem("a key is text or a number", event)
+                raise _problem("a key must be text or a number", event)
             if key in found:
-                raise _problem(f"the key '{key}' is there twice", event)
+                raise _problem(f"the key '{key}' appears twice", event)
             found[key] = self._value(self._next())
         return found
 

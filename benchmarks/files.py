@@ -63,7 +63,7 @@ def opened(path: Path) -> BufferedReader:
     """A plain file to read. OSError also of a pipe or a device, which may have no end and is not opened."""
     kind = path.stat().st_mode
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-        raise OSError(errno.EINVAL, "it is no plain file but a pipe, a device or a socket", str(path))
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket instead of a file", str(path))
     return path.open("rb")
 
 

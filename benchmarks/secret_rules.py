@@ -105,7 +105,7 @@ def why_secret(text: str, known: Known | None = None) -> str:
     """Return why a text must not be written down; empty if it contains no secret."""
     for value, variable in (shell_secrets() if known is None else known).items():
         if value in text:
-            return f"it holds the value of {variable}, a variable of this shell whose name says that it is secret"
+            return f"it has the value of {variable}, a variable of this shell with a secret's name"
     raw = _raw(text)
     if _SHAPE.search(raw):
         return "it has the shape of a token"
@@ -121,10 +121,9 @@ def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:
         why = why_secret(text, known)
         if why:
             raise RequestError(
-                "what looks like a secret must not be written into a run's folder",
+                "a value that looks like a secret must not be written into a run's folder",
                 where=place,
-                why=why,
-                next_command="leave it out: a run has the variables of the shell that starts it (export NAME=...)",
+                why=f"{why}; remove it and export it: a run inherits the variables of the shell that starts it",
             )
 
 

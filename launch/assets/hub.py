@@ -15,14 +15,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.assets import Asset, Repository
-from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.errors import SAME_COMMAND, RequestError, RunError, StepmarkError
 from launch.terminal.progress import say
 
 TOKEN_VARIABLE = "HF_TOKEN"
 ENDPOINT_VARIABLE = "HF_ENDPOINT"  # Hugging Face's own name for it: a mirror inside a company, say
 DEFAULT_ENDPOINT = "https://huggingface.co"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-RUN_AGAIN = "run the same command again: it resumes"
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,16 @@ class Access:
 def from_environment() -> Access:
     endpoint = (os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT).rstrip("/")
     if not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./-]*)?", endpoint, re.ASCII):
-        raise RequestError("the hub's address must be https://HOST", where=ENDPOINT_VARIABLE)
+        raise RequestError("the address of the hub must be https://HOST", where=ENDPOINT_VARIABLE)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise RequestError("the token contains characters that no token has", where=TOKEN_VARIABLE)
+        raise RequestError("the token has invalid characters", where=TOKEN_VARIABLE)
     parts = urlsplit(endpoint)
     if token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise RequestError(
             "the token would be sent unencrypted",
             where=f"{ENDPOINT_VARIABLE}={endpoint}",
-            next_command=f"export {ENDPOINT_VARIABLE}=https://{parts.netloc}, or unset {TOKEN_VARIABLE}",
+            next_command=f"export {ENDPOINT_VARIABLE}=https://{parts.netloc}",
         )
     return Access(endpoint, token or None)
 
@@ -56,9 +55,9 @@ def download_asset(access: Access, asset: Asset, folder: Path) -> None:
     """Every file of the asset that is not there as the hub has it."""
     if asset.repository is None:
         raise RequestError(
-            f"'{asset.name}' cannot be downloaded: it is made",
+            f"'{asset.name}' cannot be downloaded; it must be made",
             where=f"--asset={asset.name}",
-            next_command=asset.made_by,
+            why=f"make it like this: {asset.made_by}",
         )
     folder.mkdir(parents=True, exist_ok=True)
     commit = fetch(access, asset.repository, local_dir=folder)
@@ -90,10 +89,10 @@ def fetch(access: Access, repository: Repository, **place: Any) -> str:
         raise RunError(f"{repository.name} has no {repository.files[0]}", where=f"commit {commit}")
     if wrong:
         raise RunError(
-            f"the downloaded file is not the expected one: {', '.join(wrong)}",
+            f"the checksum of the download is wrong: {', '.join(wrong)}",
             where=repository.name,
-            why="its checksum is another: it changed on the server or on the way; it was removed",
-            next_command=RUN_AGAIN,
+            why="the file changed on the server or was damaged during the download; Stepmark removed it",
+            next_command=SAME_COMMAND,
         )
     return commit
 
@@ -105,7 +104,7 @@ def _set_aside(files: Any) -> None:
             names = (path.with_name(f"{path.name}.before-download{number or ''}") for number in count())
             aside = next(name for name in names if not name.exists())
             path.replace(aside)
-            say(f"{path.name} was there and is not the hub's: kept as {aside}")
+            say(f"{path.name} differs from the hub's file and is kept as {aside}")
 
 
 @contextlib.contextmanager
@@ -131,21 +130,22 @@ def _failure(error: Exception, where: str, access: Access) -> StepmarkError:
         error = error.__cause__
     if isinstance(error, OfflineModeIsEnabled):
         return RequestError(
-            "the hub must not be asked: HF_HUB_OFFLINE is set", where=where, next_command="unset HF_HUB_OFFLINE"
+            "HF_HUB_OFFLINE is set, so Stepmark cannot ask the hub", where=where, next_command="unset HF_HUB_OFFLINE"
         )
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if status in (401, 403):
         return RequestError(
-            f"the server refuses access: {status}",
+            f"the server refuses access ({status})",
             where=where,
-            why=f"{TOKEN_VARIABLE} is set: it is not valid, or access to the repository was not granted"
+            why=f"{TOKEN_VARIABLE} is invalid, or its owner has no access to the repository; request access on its "
+            "page"
             if access.token
-            else f"{TOKEN_VARIABLE} is not set; a gated repository also needs access requested on its page",
-            next_command=f"request access on the repository's page, then export {TOKEN_VARIABLE}=<your token>",
+            else f"{TOKEN_VARIABLE} is not set; for a gated repository, also request access on its page",
+            next_command=f"export {TOKEN_VARIABLE}=YOUR_TOKEN",
         )
     if status == 404:
-        return RequestError("there is no such repository, revision or file: the hub answers 404", where=where)
+        return RequestError("the repository, the revision or the file does not exist (404)", where=where)
     text = f"the hub answers {status}" if status else str(error).partition("\n")[0] or type(error).__name__
     if status is None and isinstance(error, HTTPError):
         text = f"the hub cannot be reached: {text}; check the network, {ENDPOINT_VARIABLE} and HTTPS_PROXY"
-    return RunError(f"the download failed: {text}", where=where, next_command=RUN_AGAIN)
+    return RunError(f"the download failed: {text}", where=where, next_command=SAME_COMMAND)

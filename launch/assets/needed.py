@@ -21,14 +21,16 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
     lines = [f"{needs.title} ({needs.name})", "", *_asset_lines(needs, found), *_access_lines(needs)]
     command = f"python launch/setup.py --model={model} --task={needs.task} --out={out or 'DIR'}"
     if out is None:
-        last = f"not looked for: --out=DIR names the folder of the files\n  next:  {command}"
+        last = f"not checked: pass --out=DIR, the folder of the files\n  next:  {command}"
         answer(data, "\n".join([*lines, "", last]))
         return EXIT_FAILED
     lines += [*_space_lines(found, out), ""]
     if enough(found):
-        what = "all" if all(one.state == "present" for one in found) else f"all that engine {needs.backend} reads"
+        what = (
+            "all files" if all(one.state == "present" for one in found) else f"all files for engine {needs.backend}"
+        )
         run_flags = f"--model={model} --task={needs.task} {needs.run_flags.replace('{out}', str(out))}"
-        lines.append(f"{what} is there, under {out}")
+        lines.append(f"{out} has {what}")
         lines.append(f"  next:  python launch/run.py --backend={needs.backend} {run_flags} --dry_run")
     answer(data, "\n".join(lines + _next_lines(found, command, out)))
     return EXIT_VALID if enough(found) else EXIT_FAILED
@@ -86,9 +88,9 @@ def _space_lines(found: list[Found], out: Path) -> list[str]:
     optional = sum(one.missing_gb for one in found if one.asset.only_for)
     unknown = [one.asset.name for one in found if one.state != "present" and one.asset.gb is None]
     takes = f"{missing:,.0f} GB" + (f", and {', '.join(unknown)} of unknown size" if unknown else "")
-    takes += f"; {optional:,.0f} GB more where not every run needs it" if optional else ""
+    takes += f"; {optional:,.0f} GB more for some runs" if optional else ""
     lines = ["", f"disk      {bytes_text(free)} free at {out}; missing: {takes}"]
-    return [*lines, "          not enough for what is missing"] if missing * GB > free else lines
+    return [*lines, "          too little space for the missing files"] if missing * GB > free else lines
 
 
 def _next_lines(found: list[Found], command: str, out: Path) -> list[str]:
@@ -96,9 +98,9 @@ def _next_lines(found: list[Found], command: str, out: Path) -> list[str]:
     downloadable = [asset for asset in absent if asset.repository]
     lines = []
     if any(asset.repository and asset.repository.gated for asset in downloadable) and not token_is_set():
-        lines.append(f"  next:  export {TOKEN_VARIABLE}=<your token>")
+        lines.append(f"  next:  export {TOKEN_VARIABLE}=YOUR_TOKEN")
     lines += [f"  next:  {command} --download --asset={asset.name}" for asset in downloadable]
     for asset in sorted((asset for asset in absent if asset.made_by), key=lambda asset: asset.only_for):
-        lead = f"{asset.only_for} alone" if asset.only_for else "next"
+        lead = f"only for {asset.only_for}" if asset.only_for else "to make"
         lines.append(f"  {lead}:  {asset.name}: {asset.made_by.replace('{out}', str(out))}")
     return lines

@@ -39,7 +39,7 @@ def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str
     rows = []
     for repository in repositories:
         folder = hub_folder(home, repository)
-        commit, how = _commit_in_cache(repository, folder), "there already"
+        commit, how = _commit_in_cache(repository, folder), "exists"
         if commit is None:
             commit, how = hub.fetch(hub.from_environment(), repository, cache_dir=folder.parent), "fetched"
         rows.append((repository.name, f"{how}: {folder}, commit {commit[:12]}"))
@@ -55,17 +55,17 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
         raise RequestError(
             f"site '{benchmark.site.name}' has no folder for the configuration of {repository.name}",
             where=f"the file of site {benchmark.site.name}: container.images",
-            why=f"'{benchmark.engine}' reads it from Hugging Face, and it lies beside the images of the site",
-            next_command="`container: {images: /FOLDER}` in the file of a site of your own, and --site",
+            why=f"'{benchmark.engine}' reads it from Hugging Face, and the folder of the site's images keeps it; add "
+            "`container: {images: /FOLDER}` to your site's file",
         )
     if home is None or repository is None or _commit_in_cache(repository, hub_folder(home, repository)):
         return
     raise RequestError(
-        f"the configuration of {repository.name} is not at site '{benchmark.site.name}'",
+        f"site '{benchmark.site.name}' does not have the configuration of {repository.name}",
         where=str(hub_folder(home, repository)),
-        why="the repository is gated, and a job is offline and has no token: somebody who has one fetches it once",
-        next_command=f"export {hub.TOKEN_VARIABLE}=<your token>; python launch/setup.py "
-        f"--site={benchmark.site.name} --engine={benchmark.engine} --model={benchmark.model.name}",
+        why=f"the repository is gated, and jobs are offline: export {hub.TOKEN_VARIABLE}, then download it once",
+        next_command=f"python launch/setup.py --site={benchmark.site.name} --engine={benchmark.engine} "
+        f"--model={benchmark.model.name}",
     )
 
 

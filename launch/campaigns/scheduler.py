@@ -84,7 +84,7 @@ class Scheduler:
                 break
             if self._todo and self._failed_starts >= FAILED_STARTS:
                 others = plural(len(self._todo), "run")
-                say(f"{FAILED_STARTS} starts in a row failed: the other {others} are not started")
+                say(f"{FAILED_STARTS} starts in a row failed, so the other {others} are not started")
                 dropped, self._todo = dropped + self._todo, []
             self._wait_for_one()
         dropped, self._todo = dropped + self._todo, []
@@ -137,7 +137,7 @@ class Scheduler:
                 if silence >= LONGEST_SILENCE_SECONDS:
                     raise
                 if not silence:
-                    say(f"stepmark: {error}\nit is asked again, for {duration_text(LONGEST_SILENCE_SECONDS)}")
+                    say(f"stepmark: {error}\ntrying again for {duration_text(LONGEST_SILENCE_SECONDS)}")
                 silence += pause
             self._sleep(pause)
             pause = min(pause * 1.5, LONGEST_WAIT_SECONDS)
@@ -154,9 +154,9 @@ def alone(path: Path, work: str) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise RequestError(
-            f"the output folder cannot be written: {error.strerror}",
+            f"the output folder is not writable: {error.strerror}",
             where=str(path.parent),
-            next_command="--output_dir=DIR with a folder that is writable and has space",
+            why="pass --output_dir=DIR with a writable folder that has space",
         ) from None
     try:
         try:
@@ -166,11 +166,10 @@ def alone(path: Path, work: str) -> Iterator[None]:
             raise RequestError(
                 f"another launcher is running this {work}: {holder or 'unknown'}",
                 where=str(path),
-                why="two would start every run twice",
-                next_command="wait for it, or end it and type the same command again",
+                why="two launchers would start every run twice; wait for the other one, or stop it",
             ) from None
         except OSError as error:
-            say(f"{path}: no lock ({error.strerror}): nothing keeps a second launcher from running this {work} too")
+            say(f"{path}: no lock ({error.strerror}), so do not start a second launcher for this {work}")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         yield

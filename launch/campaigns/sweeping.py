@@ -45,7 +45,7 @@ def run_sweep(
     """Run every cell `repeats` times and print the table; the exit code is that of the worst run."""
     for flag, number in (("repeats", repeats), ("max_jobs", max_jobs)):
         if number < 1:
-            raise RequestError(f"--{flag}={number}: it must be 1 or more", where=f"--{flag}")
+            raise RequestError(f"--{flag}={number} must be 1 or more", where=f"--{flag}")
     checked = record.check(requests, runner.resolve, skip_refused)
     if precision := record.precision_note(checked):
         note(precision)
@@ -90,7 +90,7 @@ class _Launcher:
             self._scheduler.follow(self._work(Slot(run.cell, run.repeat), run.run_id) for run in left)
             todo = record.still_to_do(self.sweep, self.results, self._scheduler.going)
             if self.sweep.runs:
-                say(f"resuming {self._path}: {self._valid()}, {len(todo)} to be run (--noresume starts anew)")
+                say(f"resuming {self._path}: {self._valid()}, {len(todo)} left (--noresume starts again)")
             waiting = self._scheduler.run([self._work(slot) for slot in todo], wait=wait)
         except KeyboardInterrupt:
             say("interrupted")
@@ -102,7 +102,7 @@ class _Launcher:
             self._say_how_to_go_on()
             raise
         if not wait:
-            say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} wait for a place")
+            say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} waiting")
             self._say_how_to_go_on()
             document(self._report())
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
@@ -150,7 +150,7 @@ class _Launcher:
             say(f"still in the queue: {', '.join(self._scheduler.going)}")
             folder = shlex.quote(str(self._output_dir))
             say(f"  to see or cancel them:  python launch/status.py --output_dir={folder}")
-        say(f"  next:  the same command resumes it: {shlex.join(self.sweep.command)}")
+        say(f"  to resume it:  {shlex.join(self.sweep.command)}")
 
     def _valid(self) -> str:
         valid = len(self._slots) - len(record.still_to_do(self.sweep, self.results, ()))
@@ -180,11 +180,11 @@ def _found(output_dir: Path, new: Sweep) -> Sweep | None:
     if not paths:
         return None
     path = paths[-1]
-    sweep = sweep_report.read_sweep(path, "--noresume starts a new sweep; its runs are in their folders still")
+    sweep = sweep_report.read_sweep(path, "--resume=false")
     if sweep.shown and not record.still_to_do(sweep, sweep_report.results_of(sweep, output_dir), ()):
         return None
     if [cell.digest for cell in sweep.cells] != [cell.digest for cell in new.cells]:
-        say(f"{path}: not resumed, the configs have changed since, so these flags mean other benchmarks now")
+        say(f"{path}: not resumed, because the configs have changed, and with them these benchmarks")
         return None
     return sweep
 

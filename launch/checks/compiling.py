@@ -39,9 +39,9 @@ def compile_steps(
     """The program of each benchmark by its name, or the error that takes its place."""
     if not isinstance(backend, CompilesAlone):
         raise RequestError(
-            f"{backend.title} has no program that can be compiled without its hardware",
+            f"{backend.title} cannot be compiled without its hardware",
             where=f"compile --backend={backend.name}",
-            why="only a compiler that takes a whole training step at once says what is in it",
+            why="only a compiler that compiles a whole training step at once can list its contents",
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100",
         )
     jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
@@ -82,10 +82,10 @@ def refuse_to_compile(
     if not make_environment and venvs.python_of(spec) is None:
         lock_file = spec.locks[0]
         raise RequestError(
-            f"the compiler for {benchmark.hardware.title} is not installed; it takes about {lock_file.size_gb:g} GB",
+            f"the compiler for {benchmark.hardware.title} is not installed; it needs about {lock_file.size_gb:g} GB",
             where=f"environment '{spec.name}' from {lock_file.path.name}, in {venvs.environments_root()}",
-            why="it is downloaded and installed once, when you ask for it",
-            next_command="the same command with --make_environment",
+            why="--make_environment downloads and installs it once",
+            next_command="--make_environment",
         )
     refuse_unknown_flags(benchmark, backend, spec)
 
@@ -101,12 +101,10 @@ def _outcome(folder: Path, job: Job) -> Outcome:
             return files.read_json(folder / REPORT, Compiled)
         code = files.read_json(folder / FAILED, Failed).exit_code
     except (OSError, ValueError) as error:
-        return RunError(
-            f"{job.name}: the compiler left no report that can be read", where=str(folder), why=str(error)
-        )
+        return RunError(f"{job.name}: the compiler left no readable report", where=str(folder), why=str(error))
     log = folder / LOG
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    killed = "was killed (signal 9), as the kernel does where memory runs out"
+    killed = "was killed (signal 9); usually the machine ran out of memory"
     return RunError(
         f"{job.name}: the compiler {killed if code == -signal.SIGKILL else f'failed with exit code {code}'}",
         where=str(log),

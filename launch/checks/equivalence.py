@@ -101,7 +101,7 @@ def contenders_for(
             continue
         program = backend.work_program(benchmark) if isinstance(backend, ProvesWork) else None
         if program is None:
-            left_out[name] = "it has no program that says what it computes"
+            left_out[name] = "it has no program that reports what it computes"
         else:
             taking_part.append(Contender(backend, benchmark, program))
     return taking_part, left_out
@@ -111,17 +111,18 @@ def _refuse(model: Model, taking_part: Sequence[Contender], left_out: dict[str, 
     """Refuse what cannot be compared on this machine."""
     if parameter_count(model) > MOST_PARAMETERS:
         raise RequestError(
-            f"{model.name} has {parameter_count(model):,} parameters: its arrays are too large to be compared",
+            f"{model.name} is too large to compare: {parameter_count(model):,} parameters",
             where=f"--model={model.name}",
-            why=f"weights, gradients and trained weights of both sides are kept; {MOST_PARAMETERS:,} is the most",
+            why="the comparison keeps weights, gradients and trained weights of both sides, for at most "
+            f"{MOST_PARAMETERS:,}",
             next_command=f"--model={','.join(MODELS)}",
         )
     if len(taking_part) < 2:
         raise RequestError(
-            f"there are no two backends to compare on {model.name}",
+            f"{model.name} cannot be compared, because that needs two backends",
             where=f"--equivalence --model={model.name}",
             why="\n".join(f"{name}: {why}" for name, why in left_out.items())
-            or f"only {', '.join(contender.backend.name for contender in taking_part) or 'none'} is installed",
+            or f"installed: {', '.join(contender.backend.name for contender in taking_part) or 'none'}",
             next_command=f"--model={','.join(MODELS)}",
         )
     for one in taking_part:
@@ -146,16 +147,18 @@ def prove(
     models = [configs().model(name) for name in dict.fromkeys(names)]
     if task == "lora" and dtype == "bf16":
         raise RequestError(
-            "adapters are compared in fp32 alone",
+            "adapters can be compared only in fp32",
             where="--task=lora --dtype=bf16",
-            why="MaxText keeps the adapters of bf16 weights in bf16, NeMo's optimizer keeps copies in fp32",
+            why="for bf16 weights, MaxText keeps adapters in bf16 and NeMo's optimizer keeps copies in fp32",
             next_command="python launch/verify.py --equivalence --task=lora",
         )
     parts = {model.name: contenders_for(model, backends(), task, dtype, hardware) for model in models}
     for model in models:
         _refuse(model, *parts[model.name])
     if output_dir and output_dir.exists() and any(output_dir.iterdir()):  # its files would pass for those of this one
-        raise RequestError("the folder is not empty", where=f"--output_dir={output_dir}", next_command="a new folder")
+        raise RequestError(
+            "the folder is not empty", where=f"--output_dir={output_dir}", next_command="--output_dir="
+        )
     folder = output_dir or Path(tempfile.mkdtemp(prefix="stepmark-equivalence-"))
     proof = Proof(
         dtype=dtype,

@@ -76,7 +76,7 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: Envir
         runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
         found = [(one.spec, one.installed_python()) for one in runtimes]
     spec, python = next((one for one in found if one[1]), found[0])
-    answer = ask(check, python) if python else Answer({}, broken=f"environment '{spec.name}' is not made yet")
+    answer = ask(check, python) if python else Answer({}, broken=f"environment '{spec.name}' does not exist yet")
     if answer.broken:
         note(f"the XLA flags were not checked: {answer.broken}")
     if answer.refused:
@@ -121,7 +121,7 @@ def report(text: str) -> tuple[list[CheckedFlags], str, int]:
     if not flags or not all(map(FLAG.fullmatch, flags)):
         raise RequestError(
             f"'{text}' is not a list of XLA flags",
-            why="--name=value is expected, without quotes, the flags separated by blanks",
+            why="use --name=value without quotes, separated by spaces",
             next_command=EXAMPLE,
         )
     places, lines = [], []
@@ -138,10 +138,10 @@ def report(text: str) -> tuple[list[CheckedFlags], str, int]:
 
 def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
     python = venvs.python_of(spec)
-    answer = Answer({}, broken="is not made yet") if python is None else ask(check, python)
+    answer = Answer({}, broken="it does not exist yet") if python is None else ask(check, python)
     said = f"environment '{spec.name}': {answer.said}"
     if answer.broken:
-        said = f"from the table alone: environment '{spec.name}': {answer.broken}"
+        said = f"from the table only, without environment '{spec.name}': {answer.broken}"
     return CheckedFlags(
         environment=spec.name,
         python=None if python is None else str(python),
@@ -161,5 +161,5 @@ def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
 
 def _cell(row: CheckedFlag) -> str:
     """Whether it is known, then what for, then what to use instead."""
-    instead = f"instead: {row.successor or 'leave it out, or correct it'}" if row.is_refused else ""
+    instead = f"instead: {row.successor or 'remove or correct it'}" if row.is_refused else ""
     return "\n".join(line for line in (row.installed or row.table, row.text, instead) if line)

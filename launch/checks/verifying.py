@@ -31,8 +31,7 @@ def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
 def _readable(place: Path) -> RunFolder:
     folder = RunFolder(place)
     if not place.is_dir():
-        listed = "python launch/status.py     (lists the runs)"
-        raise RequestError("there is no such run folder", where=str(place), next_command=listed)
+        raise RequestError("the run folder does not exist", where=str(place), next_command="python launch/status.py")
     folder.refuse_older()
     folder.benchmark()  # first, refuse what is not a run
     if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):
@@ -56,7 +55,7 @@ def _verify(folder: RunFolder) -> tuple[Checked, int]:
     if not found:
         print(f"{folder.path}: agrees ({counted} steps, status {result.status})")
         return checked, EXIT_VALID
-    print(f"{folder.path}: {len(found)} differences between what is stored and what the raw files say")
+    print(f"{folder.path}: {len(found)} differences between the stored result and the raw files")
     for line in found[:MOST_SHOWN]:
         print(f"  {line}")
     if len(found) > MOST_SHOWN:
@@ -68,7 +67,7 @@ def _repair(folder: RunFolder) -> tuple[Checked, int]:
     from launch.running.execute import store_result
 
     result = store_result(folder, find_backend(folder.benchmark().backend))
-    print(f"{folder.path}: steps.jsonl and result.json written anew (status {result.status})")
+    print(f"{folder.path}: steps.jsonl and result.json written again (status {result.status})")
     for reason in result.reasons:
         print(f"  - {reason}")
     return Checked(path=str(folder.path), agrees=None, status=result.status), EXIT_VALID

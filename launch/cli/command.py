@@ -176,7 +176,7 @@ def _completed(command: Command, wanted: str) -> str:
 
     known, rest = flags.FLAGS, iter(command.arguments)
     words = [f"{one}={next(rest, '')}" if one[2:] in known and not known[one[2:]].boolean else one for one in rest]
-    for flag in shlex.split(wanted):
+    for flag in shlex.split("" if wanted == errors.SAME_COMMAND else wanted):
         name, equals, value = flag[2:].partition("=")
         if name not in known:
             return wanted  # it is a flag of another command

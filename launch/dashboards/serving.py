@@ -61,12 +61,12 @@ def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
 
 def _failed(log: Path) -> RunError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    said = lines[-1].strip() if lines else "it said nothing"
+    said = lines[-1].strip() if lines else "no output"
     in_use = "in use" in said or "could not bind" in said
     return RunError(
-        f"TensorBoard did not start, or has ended: {said}",
+        f"TensorBoard did not start or has ended: {said}",
         where=str(log),
-        next_command="the same with --port=0, which takes a free one" if in_use else "",
+        next_command="--port=0" if in_use else "",
     )
 
 
@@ -86,7 +86,7 @@ def watch(
         try:
             troubles = update()
         except Exception as error:  # what is served stays as it is, and the next update may do better
-            troubles = [f"not brought up to date: {type(error).__name__}: {error}"]
+            troubles = [f"not updated: {type(error).__name__}: {error}"]
         for trouble in troubles:
             if trouble not in told:
                 print(f"stepmark: {trouble}", file=sys.stderr, flush=True)

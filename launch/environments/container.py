@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -51,9 +52,10 @@ class MachineContainer(Runtime):
         file = image_argument(program, site, image)
         if images.is_file(image) and not Path(file).is_file():  # what has a name is pulled
             raise RequestError(
-                "the container image is not there",
+                "the container image does not exist",
                 where=file,
-                next_command="--image with the path of a file that is",
+                why="pass --image with the path of an existing file or with a name",
+                next_command="--image=",
             )
 
     def planned_python(self) -> str:
@@ -138,7 +140,7 @@ class TaskContainers:
         try:
             program.ask("rm", "--force", *(_name(phase_dir, rank) for rank in range(ranks)))
         except RequestError as error:
-            print(f"stepmark: a container may be left ({error.why}): {program.name} ps", file=sys.stderr, flush=True)
+            print(f"stepmark: a container may remain ({error.why}): {program.name} ps", file=sys.stderr, flush=True)
 
     @staticmethod
     def exit_code(code: int) -> int:
@@ -168,8 +170,8 @@ def make_ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | 
         raise RequestError(
             "a container of this image cannot run",
             where=" ".join(words),
-            why=why,
-            next_command="the same command by hand; --image=NAME:TAG takes another image",
+            why=f"{why}; pass --image=NAME:TAG to use another image",
+            next_command=shlex.join(words),
         )
     return {
         "name": spec.name,
@@ -185,9 +187,10 @@ def image_argument(program: Program, site: Site, image: str) -> str:
     if program.name != "apptainer":
         if images.is_file(image):
             raise RequestError(
-                f"{program.name} runs no image files",
+                f"{program.name} cannot run image files",
                 where=f"--image={image}",
-                next_command="--image=REGISTRY/NAME:TAG; or a site whose container.program is apptainer",
+                why="use --image=REGISTRY/NAME:TAG, or a site whose container.program is apptainer",
+                next_command="--image=",
             )
         return image
     if images.is_file(image):
@@ -210,7 +213,7 @@ def _digest_of(program: Program, image: str) -> str | None:
 
 def _pull(program: Program, image: str, name: str) -> str:
     """Pull the image, with the program's own progress, and return its digest; RequestError if it fails."""
-    once = f"not on this machine; {program.name} pulls it, once (NVIDIA's images are 10 to 30 GB)"
+    once = f"{program.name} pulls it once (NVIDIA's images are 10 to 30 GB)"
     print(f"container image {name}: {once}", file=sys.stderr, flush=True)
     command = [program.path, "pull", image]
     if program.name == "apptainer":
@@ -223,9 +226,9 @@ def _pull(program: Program, image: str, name: str) -> str:
     digest = _digest_of(program, image) if done.returncode == 0 else None
     if digest is None:
         raise RequestError(
-            f"the container image {name} cannot be pulled",
+            f"{program.name} cannot pull the container image {name}",
             where=" ".join(command),
-            why=f"exit code {done.returncode}; its words are above",
-            next_command=f"{program.name} login {name.partition('/')[0]}; or --image=NAME:TAG of one that you have",
+            why=f"exit code {done.returncode}; its output is above",
+            next_command=f"{program.name} login {name.partition('/')[0]}",
         )
     return digest

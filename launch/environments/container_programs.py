@@ -19,8 +19,8 @@ from launch.machine import processes
 Name = Literal["docker", "podman", "apptainer"]
 NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is
 ASK_SECONDS = 60
-ANOTHER_WAY = "--runtime=venv, or --python=PATH of an interpreter that has the framework"
-TOOLKIT = "install NVIDIA's Container Toolkit (docs.nvidia.com/datacenter/cloud-native/container-toolkit)"
+WITHOUT = "--runtime=venv"  # to run without a container
+TOOLKIT = "install it (docs.nvidia.com/datacenter/cloud-native/container-toolkit), or run without a container"
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where nvidia-ctk writes what podman gives a container
 
 # NVIDIA's frameworks want locked memory and a large stack: docs.nvidia.com/deeplearning/frameworks/user-guide.
@@ -56,8 +56,8 @@ def select_program(site: Site) -> Program:
     raise RequestError(
         f"this machine has no {wanted or ' or '.join(NAMES)}",
         where=f"runtime container, site {site.name}",
-        why="a container needs a program that starts it",
-        next_command=f"install {wanted or 'one of them'}; or {ANOTHER_WAY}",
+        why=f"install {wanted or 'one of them'}, or run without a container",
+        next_command=WITHOUT,
     )
 
 
@@ -75,8 +75,8 @@ def refuse_without_gpus(program: Program) -> None:
         raise RequestError(
             f"{program.name} cannot give a container NVIDIA's GPUs",
             where=program.path,
-            why="NVIDIA's Container Toolkit is not set up for it (nvidia-ctk)",
-            next_command=f"{TOOLKIT}; or {ANOTHER_WAY}",
+            why=f"NVIDIA's Container Toolkit is not set up for it (nvidia-ctk): {TOOLKIT}",
+            next_command=WITHOUT,
         )
 
 
@@ -95,7 +95,7 @@ def _look_at(name: Name, path: str) -> Program | RequestError:
             f"{name} cannot be used",
             where=f"{path} info",
             why=last_line(done),
-            next_command=f"{name} info; or {ANOTHER_WAY}",
+            next_command=f"{name} info",
         )
     if name == "podman" or "podman" in version.lower():  # under docker's name (podman-docker)
         gives_gpus = any(path for folder in CDI_FOLDERS for path in folder.glob("nvidia*"))
@@ -111,10 +111,10 @@ def _ask(*command: str) -> "subprocess.CompletedProcess[str]":
         return processes.ask(command, ASK_SECONDS, processes.inherited_environment())
     except (subprocess.TimeoutExpired, OSError) as error:
         raise RequestError(
-            f"{Path(command[0]).name} gives no answer",
+            f"{Path(command[0]).name} does not answer",
             where=" ".join(command[:3]),
             why=str(error),
-            next_command=ANOTHER_WAY,
+            next_command=WITHOUT,
         ) from None
 
 

@@ -50,17 +50,17 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
     is_file = images.is_file(benchmark.settings.image)  # the user's own file, which set-up does not import
     if not image.is_file():
         raise RequestError(
-            "the container image is not there",
+            "the container image does not exist",
             where=str(image),
             why=f"site '{site}' runs {benchmark.backend} in it",
-            next_command="--image=FILE with the path of an existing file" if is_file else of_setup,
+            next_command="--image=" if is_file else of_setup,
         )
     why = broken(image)
     if why:
         raise RequestError(
             f"the container image cannot be used: {why}",
             where=str(image),
-            next_command="--image with another FILE or REGISTRY/NAME:TAG" if is_file else f"{of_setup} --force",
+            next_command="--image=" if is_file else f"{of_setup} --force",
         )
 
 
@@ -73,7 +73,7 @@ def broken(image: Path) -> str:
         return ""
     if not first:
         return "it has 0 bytes"
-    return "" if first == SQUASHFS else f"it is no squashfs file: it does not begin with {SQUASHFS.decode()}"
+    return "" if first == SQUASHFS else f"it is not a squashfs file: it does not begin with {SQUASHFS.decode()}"
 
 
 def size_of(image: Path) -> int:

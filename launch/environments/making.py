@@ -67,7 +67,7 @@ def make(making: Making) -> Path | None:
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     version = ".".join(map(str, making.version))
     if path.exists():
-        say(f"environment '{name}': removing one that was left incomplete")
+        say(f"environment '{name}': removing an incomplete one")
     _remove(making)
     _refuse_without_room(making)
     say(
@@ -121,10 +121,10 @@ def _refuse_without_room(making: Making) -> None:
     free_gb = shutil.disk_usage(place).free / 1e9
     if free_gb < size_gb:
         raise RequestError(
-            f"the disk has no room for the environment '{making.spec.name}'",
+            f"the disk has too little space for the environment '{making.spec.name}'",
             where=str(place),
-            why=f"it takes about {size_gb:g} GB and {free_gb:.1f} GB are free",
-            next_command="free some space, or export STEPMARK_HOME=<a folder on a larger disk>",
+            why=f"it needs about {size_gb:g} GB, and {free_gb:.1f} GB are free; STEPMARK_HOME can name a larger disk",
+            next_command=f"df -h {shlex.quote(str(place))}",
         )
 
 
@@ -197,7 +197,7 @@ def _failure(making: Making, doing: str, lines: list[str]) -> RunError:
     return RunError(
         f"environment '{making.spec.name}': {doing} failed",
         where=str(making.log_file),
-        why="; ".join(causes)[:300] or "the program printed nothing",
+        why="; ".join(causes)[:300] or "the program had no output",
         next_command=f"tail -n 40 {shlex.quote(str(making.log_file))}; pip config list",
     )
 

@@ -39,10 +39,9 @@ def python_of(site: Site, engine: str) -> Path:
     python = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
     if not python:
         raise RequestError(
-            f"site '{site.name}' names no Python for engine '{engine}'",
+            f"site '{site.name}' has no Python for engine '{engine}'",
             where=f"the file of site {site.name}: python",
-            why=f"it names one for: {', '.join(site.python or {}) or 'none'}",
-            next_command=f"`python: {{{engine}: /PATH/bin/python}}`, or --engine with one of these",
+            why=f"it has one for: {', '.join(site.python or {}) or 'no engine'}; add {{{engine}: /PATH/bin/python}}",
         )
     return Path(python)
 
@@ -51,21 +50,21 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
     """Raise RequestError if no run could start with it, as far as this machine can know."""
     python = python_of(site, engine)
     if not python.is_file() or not os.access(python, os.X_OK):
-        raise _refusal(site, python, "is not there or cannot be executed", "")
+        raise _refusal(site, python, "does not exist or is not executable", "")
     # By its folder: what a virtual environment's `python` links to may be each node's own.
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
     if not any(python.parent.resolve().is_relative_to(folder) for folder in shared):
-        why = f"what every node sees: {', '.join(map(str, shared))} (shared_folders of the site)"
-        raise _refusal(site, python, "is on no shared folder", why)
+        why = f"shared_folders of the site: {', '.join(map(str, shared))}"
+        raise _refusal(site, python, "is not in a shared folder", why)
     report = _ask(python, module_of(spec))
     if isinstance(report, str):
         if site.slurm is None:
-            raise _refusal(site, python, "gives no answer", report)
-        print(f"note: {python}: {report}; the first phase of the job looks at it", file=sys.stderr)
+            raise _refusal(site, python, "does not answer", report)
+        print(f"note: {python}: {report}; the first phase of the job checks it", file=sys.stderr)
         return
     why = report.problem([module_of(spec)])
     if not why and spec.gpu_packages and not any(name in report.packages for name in spec.gpu_packages):
-        why = f"on a GPU it needs one of {', '.join(spec.gpu_packages)}"
+        why = f"for a GPU it needs one of {', '.join(spec.gpu_packages)}"
     if why:
         raise _refusal(site, python, f"cannot run '{engine}': {why}", f"it has {len(report.packages)} packages")
 
@@ -91,6 +90,5 @@ def _refusal(site: Site, python: Path, what: str, why: str) -> RequestError:
     return RequestError(
         f"the interpreter {what}",
         where=f"{python} (of site {site.name})",
-        why=why,
-        next_command="--python=PATH of an interpreter that has the framework installed, here or in the site's file",
+        why=(why and f"{why}; ") + "pass --python=PATH of a Python that has the framework",
     )

@@ -35,7 +35,7 @@ class PythonReport(Value, frozen=True):
             if module in modules:
                 return f"its Python {self.python} has no module '{module}'"
         if tuple(int(part) for part in self.python.split(".")[:2]) < OLDEST:
-            return f"its Python is {self.python}, {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+            return f"its Python is {self.python}, but must be {OLDEST[0]}.{OLDEST[1]} or newer"
         return ""
 
     def origin(self) -> dict[str, str | None]:

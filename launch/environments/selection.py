@@ -17,10 +17,10 @@ def runtime_of(benchmark: Benchmark, backend: Backend, platform: str | None = No
     own = backend.environment(benchmark.engine) if runtime == "python" else spec
     if runtime != "container" and not own.locks:
         raise RequestError(
-            f"'{benchmark.engine}' runs only in its container, and site '{benchmark.site.name}' has none",
+            f"'{benchmark.engine}' needs a container, and site '{benchmark.site.name}' has runtime {runtime}",
             where=f"--site={benchmark.site.name}",
-            why=f"its runtime is {runtime}, and the program exists only in the image",
-            next_command="--runtime=container, or another --site or --engine",
+            why="the program exists only as an image",
+            next_command="--runtime=container",
         )
     if runtime == "venv":
         from launch.environments.venvs import Venv

@@ -13,6 +13,7 @@ import fcntl
 import grp
 import os
 import pwd
+import shlex
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -131,10 +132,10 @@ def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
         else:
             continue
         raise RequestError(
-            f"the environment '{spec.name}' may have been made by another user",
+            f"another user may have changed the environment '{spec.name}'",
             where=str(place),
-            why=why,
-            next_command="export STEPMARK_HOME=<a folder of yours that nobody else can write>, or chmod go-w",
+            why=f"{why}; STEPMARK_HOME can name a folder that only you can write",
+            next_command=f"chmod go-w {shlex.quote(str(place))}" if status.st_uid in (os.geteuid(), 0) else "",
         )
 
 
@@ -157,9 +158,9 @@ def ensure(spec: EnvironmentSpec) -> Path:
     """The Python of the environment, which is made first if need be."""
     if not spec.locks:
         raise RequestError(
-            f"'{spec.name}' is a container: it cannot be made as a virtual environment",
+            f"'{spec.name}' exists only as a container, not as a virtual environment",
             where="the site's runtime",
-            next_command="--site with one whose runtime is container",
+            next_command="--runtime=container",
         )
     python = python_of(spec)
     if python is not None:
@@ -167,7 +168,7 @@ def ensure(spec: EnvironmentSpec) -> Path:
     with _only_maker(spec) as lock:
         python = python_of(spec)
         if python is not None:
-            say(f"environment '{spec.name}': made by the other process, reused")
+            say(f"environment '{spec.name}': the other process has created it")
             return python
         return _make_the_first_that_fits(spec, lock)
 
@@ -185,35 +186,35 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int) -> Path:
         versions = [version for version in fitting_versions(lock_file) if version in pythons]
         if not versions:
             without_python.append(lock_file)
-            _say_why_not(spec, lock_file, f"no Python {span([lock_file])} was found")
+            _say_why_not(spec, lock_file, f"found no Python {span([lock_file])}")
         for version in versions:
             path, digest = environment_path(spec, lock_file, version), _lock_digest(lock_file)
             one = making.Making(spec, lock_file, digest, pythons[version], version, path, path / MARKER, pip, lock)
             python = making.make(one)
             if python is not None:
                 return python
-            why = f"{lock_file.offered} is not offered by pip's settings for Python {version[0]}.{version[1]}"
+            why = f"pip's settings do not offer {lock_file.offered} for Python {version[0]}.{version[1]}"
             _say_why_not(spec, lock_file, why)
     if not without_python:
         raise RequestError(
-            f"the environment '{spec.name}' cannot be made: pip's settings do not offer "
+            f"the environment '{spec.name}' cannot be created, because pip's settings do not offer "
             f"{' or '.join(lock_file.offered for lock_file in spec.locks)}",
             where="pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS",
-            why="each of its lock files needs a package that the public index does not have",
-            next_command="python3 -m pip config list, and name an index or a folder that has it",
+            why="its lock files need a package that the public index does not have; add an index that has it",
+            next_command="python3 -m pip config list",
         )
     needed = span(without_python)
     major, minor = fitting_versions(*without_python)[0]
     raise RequestError(
-        f"no Python {needed} was found to make the environment '{spec.name}' with",
+        f"found no Python {needed} for the environment '{spec.name}'",
         where="PATH, pyenv and uv",
         why=f"the packages in {without_python[0].path.name} are pinned for Python {needed}",
-        next_command=f"{sys.executable} -m uv python install {major}.{minor}     (or install one by other means)",
+        next_command=f"{sys.executable} -m uv python install {major}.{minor}",
     )
 
 
 def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
-    say(f"environment '{spec.name}': not made from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
+    say(f"environment '{spec.name}': not created from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
 
 
 # --- one maker at a time ----------------------------------------------------------------------
@@ -235,14 +236,14 @@ def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
-            say(f"environment '{spec.name}': process {holder} is making it; waiting")
+            say(f"environment '{spec.name}': waiting for process {holder}, which creates it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
         raise RequestError(
-            "the folder of the environments cannot be written, or has no locks",
+            "the folder of the environments is not writable or does not support locks",
             where=str(path),
-            why=f"{error.strerror}; a backend's environment is made there on first use",
-            next_command="export STEPMARK_HOME=<a folder on a local disk that this user can write>",
+            why=f"{error.strerror}; the first use of a backend creates its environment there",
+            next_command='export STEPMARK_HOME="$HOME/.stepmark"',
         ) from error
     try:
         os.truncate(descriptor, 0)

@@ -69,13 +69,13 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
             note(
-                f"configs/hardware does not know '{row.title}': MFU is null, and recipes of an A100 are taken. Its "
-                f"file, {configs.path('hardware', row.name)}, whose peaks are to be filled in:\n{made}"
+                f"configs/hardware does not know '{row.title}': MFU is null, and Stepmark uses recipes for an A100. "
+                f"To add it, write {configs.path('hardware', row.name)} and fill in its peaks:\n{made}"
             )
     if chosen_request.hardware in configs.names("hardware"):  # else resolving says that it is unknown
         device = configs.hardware(chosen_request.hardware)
         if like(device, configs, configs.site(request.site), request.backend) != device.name:
-            note(f"no recipe names {device.title}: recipes are chosen as for an A100")
+            note(f"no recipe names {device.title}, so Stepmark uses recipes for an A100")
     return chosen_request
 
 

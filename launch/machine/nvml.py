@@ -13,10 +13,10 @@ from launch.machine.this_machine import host_memory_bytes
 
 WHY_NONE = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA's driver is installed, but not loaded: sudo modprobe nvidia",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "NVIDIA's driver was changed, and the old one is still loaded: "
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA's driver is installed but not loaded: run sudo modprobe nvidia",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "NVIDIA's driver was updated, but the old one is still loaded: "
     "restart the machine",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open NVIDIA's devices, /dev/nvidia*",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission for NVIDIA's devices, /dev/nvidia*",
 }
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ def found() -> MachineGpus:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return MachineGpus(
-            why_none=WHY_NONE.get(error.value, f"NVML cannot be asked: {error}"),
+            why_none=WHY_NONE.get(error.value, f"NVML failed: {error}"),
             broken=error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         )
     try:
@@ -43,11 +43,11 @@ def _found() -> MachineGpus:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             if query([0], pynvml.nvmlDeviceGetMigMode, handle)[0]:
-                lost.append(f"GPU {index} is in MIG mode, and no run uses a part of a GPU")
+                lost.append(f"GPU {index} is in MIG mode, and a run cannot use a part of a GPU")
             else:
                 gpus.append(_gpu(handle, index))
         except pynvml.NVMLError as error:
-            lost.append(f"GPU {index} answers nothing ({error}): its driver's log (dmesg) says why")
+            lost.append(f"GPU {index} does not answer ({error}): dmesg has the driver's log")
     in_bus_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     machine = machine_gpus.visible(gpus, os.environ.get(VISIBLE), in_bus_order)
     cuda = query(None, pynvml.nvmlSystemGetCudaDriverVersion)
@@ -103,7 +103,7 @@ def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
     )
     if seen or used <= IDLE_MIB * 2**20:
         return seen
-    return (Busy(pid=None, name="a process that cannot be seen from here", bytes=used),)
+    return (Busy(pid=None, name="a process that is not visible here", bytes=used),)
 
 
 def query(otherwise: T, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:

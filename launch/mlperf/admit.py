@@ -27,10 +27,9 @@ def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[s
     bad = [one for one in found if one.refuses(division)]
     if bad:
         raise RequestError(
-            "\n".join([f"MLPerf {benchmark.model.name} cannot be run in the {division} division", *rule_lines(bad)]),
+            "\n".join([f"MLPerf {benchmark.model.name} cannot run in the {division} division", *rule_lines(bad)]),
             where=", ".join(dict.fromkeys(one.rule for one in bad)),
-            why="nothing was submitted: each of them costs a run",
-            next_command="the cures",
+            why="a run that breaks these rules would be invalid, so no job was submitted",
         )
     _refuse_shared_nodes(benchmark, options)
     return [f"{one.what}: {one.arithmetic}" for one in found]
@@ -40,7 +39,10 @@ def _time_limit(benchmark: Benchmark, options: JobOptions) -> Iterator[BrokenRul
     one, minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"]), seconds_of(options.time) // 60
     needed = wall_minutes(one)
     if minutes < needed:
-        what, arithmetic = f"the job's {minutes} minutes are too few", f"5 + WALLTIME_RUNANDTIME {one} + 5 = {needed}"
+        what, arithmetic = (
+            f"the time limit of {minutes} minutes is too short",
+            f"5 + WALLTIME_RUNANDTIME {one} + 5 = {needed}",
+        )
         yield BrokenRule("time limit", what, arithmetic, f"{needed} minutes or more")
 
 
@@ -50,10 +52,11 @@ def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
     does = ["drops the caches"] * clears_caches(benchmark) + ["sets the GPUs' boost"] * boost
     if does and not options.exclusive:
         raise RequestError(
-            f"the job shares its nodes, and a submission {' and '.join(does)} of a node for everybody on it",
+            f"a submission needs exclusive nodes, because it {' and '.join(does)} of a node",
             where="--noexclusive",
-            why="another's run would be measured with cold caches, or at other clocks",
-            next_command="--exclusive; or --set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
+            why="other jobs on the node would run with cold caches or other clocks; the alternative is "
+            "--set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
+            next_command="--exclusive",
         )
 
 
@@ -77,9 +80,9 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
             faults += [f"{asset.folder}/{fault}" for fault in found.faults]
     if faults:
         raise RequestError(
-            f"the data of {benchmark.model.name} are not whole: {some(faults, 4, '; ')}",
+            f"the data of {benchmark.model.name} is incomplete: {some(faults, 4, '; ')}",
             where=f"--data={benchmark.data}",
-            why="NVIDIA's own check of its mounts has these sizes; with other data it is another benchmark",
+            why="NVIDIA's check of its mounts requires these sizes; other data would be another benchmark",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
             f" --task=mlperf --out={benchmark.data}",
         )

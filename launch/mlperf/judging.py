@@ -34,7 +34,7 @@ def report(place: Path, ruleset: str | None) -> int:
     """Judge a log or a folder of logs by a ruleset, or each set by the ruleset of its round."""
     if ruleset is not None and ruleset not in (known := package.rulesets()):
         what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
-        raise RequestError(what, where="--ruleset", why="those are of the installed package")
+        raise RequestError(what, where="--ruleset", why="these are the rulesets of the installed package")
     verdict = judge_folder(place, ruleset, Configs())
     answer(verdict, lambda: text(verdict))
     return EXIT_VALID if verdict.verdict == "passes" else EXIT_INVALID
@@ -88,19 +88,19 @@ def _ruleset(one: StagedSet, ruleset: str | None, configs: Configs) -> Ruleset:
         return Ruleset(ruleset, "--ruleset")
     benchmark = one.runs[0].log.benchmark
     if one.is_own and benchmark in configs.names("submissions"):
-        return Ruleset(read_submission(configs, benchmark).ruleset, "that of the submission that ran")
+        return Ruleset(read_submission(configs, benchmark).ruleset, "the ruleset of the submission that ran")
     return find_ruleset([run.log for run in one.runs], configs.root)
 
 
 def _no_convergence(one: StagedSet, ruleset: str) -> str:
     """Return why rcp_checker is not asked; empty if it is."""
-    count, benchmark = len(one.runs), one.runs[0].log.benchmark or "a benchmark that is not named"
+    count, benchmark = len(one.runs), one.runs[0].log.benchmark or "an unnamed benchmark"
     if one.is_open:
-        return "the open division may converge as it likes"
+        return "the open division has no rule for convergence"
     if not package.has_reference_points(benchmark, ruleset):
         return f"ruleset {ruleset} has no reference points of {benchmark}"
     if count < FEWEST:
-        return f"of {count} run{'s' if count != 1 else ''} it computes no number (nan), and fails"
+        return f"it cannot compute a number from {count} run{'s' if count != 1 else ''} (nan)"
     return ""
 
 

@@ -38,7 +38,7 @@ class Preparation:
 def preview(work: Preparation) -> str:
     """The job as it would be submitted."""
     steps = _steps(work)
-    return render(work, steps, _folder(work)) if steps else f"all of it is there, under {work.out}: no job"
+    return render(work, steps, _folder(work)) if steps else f"{work.out} has all files: no job"
 
 
 def prepare(work: Preparation) -> int:
@@ -61,9 +61,9 @@ def _image(work: Preparation) -> Path:
     site = work.site
     if site.container is None:
         raise RequestError(
-            f"site '{site.name}' has no containers, and the submission's scripts are in one",
+            f"the submission's scripts need a container, which site '{site.name}' does not have",
             where=f"--site={site.name}",
-            next_command="--site with one whose runtime is container",
+            why="choose a site with `runtime: container`",
         )
     return images.file_of(work.image, site)
 
@@ -72,12 +72,12 @@ def _refuse(work: Preparation) -> None:
     site, image = work.site, _image(work)
     if not image.is_file():
         raise RequestError(
-            "the container image is not there",
+            "the container image does not exist",
             where=str(image),
-            why=f"the scripts that make the data of {work.submission.name} are in it",
+            why=f"it has the scripts that make the data of {work.submission.name}",
             next_command=f"python launch/setup.py --site={site.name} --model={work.submission.name}",
         )
-    refuse_unseen(site, "the folder", work.out, "--out=DIR in a folder that every node sees")
+    refuse_unseen(site, "the folder", work.out, "--out=")
 
 
 # --- the job ----------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
 
     def progress_text(done: int, _size: int) -> str:
         now = f", now {steps[done].name}" if done < len(steps) else ""
-        return f"{done} of {len(steps)} steps are done{now}"
+        return f"{done} of {len(steps)} steps done{now}"
 
     limits = Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS)
     text = render(work, steps, folder)
@@ -130,6 +130,6 @@ def _run(work: Preparation, steps: list[PrepareStep]) -> str:
     for step, end in zip(steps, ends, strict=True):
         code = end.read_text().strip() if end.exists() else ""
         if code != "0":
-            how = f"exit code {code}" if code else f"the job ended: {ended.state}" if ended else "nothing came"
+            how = f"exit code {code}" if code else f"the job ended: {ended.state}" if ended else "no progress"
             return f"{step.name}: {how} ({folder / f'{step.name}.log'})"
     return ""

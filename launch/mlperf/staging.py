@@ -42,9 +42,7 @@ class StagedSet(NamedTuple):
 def staged_runs(place: Path, scratch: Path) -> tuple[list[StagedSet], list[str]]:
     """The runs below a place, and the results in which no run can be read."""
     if not place.exists():
-        raise RequestError(
-            "no such folder or file", where=str(place), next_command="the folder with the logs, or one log"
-        )
+        raise RequestError("the folder or log does not exist", where=str(place))
     files = [place]
     if place.is_dir():
         named = (path for path in place.rglob("*") if LOG_NAMES.fullmatch(path.name) and not path.is_dir())
@@ -56,10 +54,10 @@ def staged_runs(place: Path, scratch: Path) -> tuple[list[StagedSet], list[str]]
             not_counted.append(printable(str(path.relative_to(place))))
     if not sets:
         raise RequestError(
-            "no run of MLPerf in it",
+            "found no MLPerf run",
             where=str(place),
-            why="no line with :::MLLOG can be read in *.txt, *.out, *.log and *.mllog, plain or packed",
-            next_command="the folder with the logs, or one log",
+            why="*.txt, *.out, *.log and *.mllog have no readable line with :::MLLOG; pass one log or a folder of "
+            "logs",
         )
     return list(sets.values()), not_counted
 

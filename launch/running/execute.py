@@ -109,9 +109,9 @@ def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
     told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
     if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
         raise RequestError(
-            "the run's folder has a blank or a quote in its name, at which XLA would split its flags",
+            "the run's folder has a space or a quote in its name, which would split XLA's flags",
             where=str(folder.path.parent),
-            next_command="--output_dir=DIR with a plainer name",
+            why="pass --output_dir=DIR without spaces and quotes",
         )
 
 
@@ -236,7 +236,7 @@ class StepSink:
         except OSError as error:
             if not self._queued:  # of a job that trains on, this is not how it ended
                 mark_write_failure(self._folder.phase_dir(self._folder.measured_phase().name), error)
-            why = "the steps written until then are kept, and so are the raw files"
+            why = "the steps so far and the raw files are kept"
             raise cannot_write(error, self._path, why, f"python launch/{REPAIR} {self._path.parent}") from None
         self._events.write(counted)
         return counted
@@ -279,7 +279,7 @@ def collect_provenance(
 def ignored_variables() -> list[str]:
     """Return a note on variables of the user's shell that the run does not get."""
     names = sorted(name for name in os.environ if not processes.is_inherited(name))
-    return [f"not taken from the shell: {', '.join(names)}"] if names else []
+    return [f"variables that the run does not inherit: {', '.join(names)}"] if names else []
 
 
 def redacted(variables: dict[str, str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
         about = files.read_json(place / ABOUT, PgleProfile)
     except (OSError, ValueError):
         return ""
-    note(f"PGLE takes the profile of {about.made_in or 'an earlier run'}, kept in {place}")
+    note(f"PGLE uses the profile of {about.made_in or 'an earlier run'} from {place}")
     return key
 
 
@@ -68,7 +68,7 @@ def keep(folder: RunFolder, result: Result) -> None:
     if key and any(REFUSED in reason for reason in result.reasons):
         place = _place_of(folder.path.parent, key, identity)
         shutil.rmtree(place, ignore_errors=True)
-        note(f"the kept profile {place} was refused, and is removed; the next run makes one")
+        note(f"the kept profile {place} was refused and removed; the next run makes one")
     seen = result.pgle.seen if result.pgle else None
     if seen is None or not seen.applied or seen.profile is None:
         return

@@ -154,7 +154,7 @@ def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
         (phase_dir / EXITS).write_bytes(lines)
     except OSError as error:
         mark_write_failure(phase_dir, error)
-        why = "the steps read until then are kept"
+        why = "the steps so far are kept"
         raise cannot_write(error, phase_dir / EXITS, why, f"python launch/{REPAIR} {phase_dir.parents[1]}") from None
 
 
@@ -205,7 +205,7 @@ def _start_sampler(folder: Path, interval: float, gpus: Sequence[str] | None) ->
                 start_new_session=True,  # Ctrl-C ends the workers first
             )
     except OSError as error:
-        print(f"stepmark: this machine is not sampled beside the run: {error}", file=sys.stderr)
+        print(f"stepmark: cannot sample this machine during the run: {error}", file=sys.stderr)
         return None
 
 

@@ -158,10 +158,10 @@ def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[Request
     have = host_memory_bytes()
     if needed > have:
         yield RequestError(
-            f"{benchmark.model.name} needs {bytes_text(needed)} of memory, this machine has {bytes_text(have)}",
+            f"{benchmark.model.name} needs {bytes_text(needed)} of memory, but this machine has {bytes_text(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
-            why=machine_gpus.found().why_none,
-            next_command="a smaller model, or --site=NAME of a cluster",
+            why=f"choose a smaller model, or a cluster with --site=NAME; {machine_gpus.found().why_none}",
+            next_command="python launch/run.py --list",
         )
 
 
@@ -170,10 +170,9 @@ def _program_refusals(plan: Plan) -> Iterator[RequestError]:
         for program in phase.programs:
             if shutil.which(program) is None:
                 yield RequestError(
-                    f"this machine has no program '{program}'",
+                    f"program '{program}' is not installed",
                     where="PATH",
                     why=f"phase {phase.name} runs it",
-                    next_command=f"install {program}, or a run without it",
                 )
 
 

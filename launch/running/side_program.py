@@ -56,7 +56,7 @@ def run_side_program(
     try:
         return files.read_json(folder / REPORT, report)
     except (OSError, ValueError) as error:
-        raise _broken(backend, f"it left no report that can be read ({error})", log) from None
+        raise _broken(backend, f"it left no readable report ({error})", log) from None
 
 
 def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
@@ -80,6 +80,6 @@ def _broken(backend: Backend, why: str, log: Path) -> RunError:
     return RunError(
         f"the program of {backend.title} failed: {why}",
         where=str(log),
-        why="\n".join(lines[-LINES_SHOWN:]) or "it said nothing",
+        why="\n".join(lines[-LINES_SHOWN:]) or "no output",
         next_command=f"tail -n 40 {place}; python launch/doctor.py logs {place}",
     )

@@ -80,7 +80,7 @@ TYPOS = {
         replaced("attention: dot_product", "on: dot_product"),
         "expected `str`, got `bool`",
     ),
-    "a key given twice": (MODEL, lambda text: text + "layers: 3\n", "the key 'layers' is there twice"),
+    "a key given twice": (MODEL, lambda text: text + "layers: 3\n", "the key 'layers' appears twice"),
     "a name that is not the file's": (
         MODEL,
         replaced("name: llama2_tiny", "name: llama_tiny"),
@@ -196,7 +196,7 @@ def test_a_site_has_no_secret_and_no_odd_name_in_its_environment(root: Path, nam
 @pytest.mark.parametrize(
     ("site", "old", "new", "words"),
     [
-        ("example_venv", "kind: slurm", "kind: local", "a section 'slurm' go together"),
+        ("example_venv", "kind: slurm", "kind: local", "needs a section 'slurm'"),
         ("example_venv", "runtime: venv", "runtime: python", "needs a section 'python'"),
         ("example_python", "/shared/conda/envs/nemo", "conda/envs/nemo", "matching regex '^/'"),
         (

@@ -250,7 +250,7 @@ def test_a_shared_node_keeps_its_caches(site: Site, tmp_path: Path) -> None:
     before = len(site.asked)
     run = site.run(tmp_path / "results", "--noexclusive")
     assert run.code == 2
-    assert "the job shares its nodes" in run.err
+    assert "needs exclusive nodes" in run.err
     assert len(site.asked) == before
     assert json.dumps(site.asked)  # nothing was dropped meanwhile
 

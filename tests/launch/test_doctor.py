@@ -55,7 +55,7 @@ def test_this_machine(tmp_path: Path) -> None:
     done = doctor(cwd=tmp_path, STEPMARK_HOME=str(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     assert "launcher" in done.stdout
-    assert "not checked: not made yet: the first run makes it" in done.stdout
+    assert "not checked: not created yet" in done.stdout
     checks = json.loads(doctor("--json", cwd=tmp_path, STEPMARK_HOME=str(tmp_path / "home")).stdout)
     assert {check["status"] for check in checks} <= {"ok", "warning", "not_checked"}
     assert not (tmp_path / "home").exists()

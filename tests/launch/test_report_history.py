@@ -117,7 +117,7 @@ def test_a_result_that_does_not_follow_from_its_raw_files_is_told(run: Any, two_
     put(path, path.read_text().replace('"gpus": 1', '"gpus": 1 ').replace('"counted": ', '"counted": 1'))
     run("archive", "x.tar.gz", *BOTH)
     found = run("verify_archive", "x.tar.gz", code=3)
-    assert "differences between what is stored" in found.stdout
+    assert "differences between the stored result" in found.stdout
     assert "1 of 2 runs agree" in found.stdout
 
 

@@ -67,7 +67,7 @@ def test_an_empty_folder_lacks_everything(setup: Setup, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "checkpoint  747 GB   missing  engine bridge  models/" in done.stdout
     assert "squad       unknown  missing  every run      datasets/squad/" in done.stdout
-    assert "missing: 0 GB, and squad, tokenizer of unknown size; 747 GB more where not every run" in done.stdout
+    assert "missing: 0 GB, and squad, tokenizer of unknown size; 747 GB more for some" in done.stdout
     assert f"--out={tmp_path / 'data'} --download --asset=tokenizer" in done.stdout
 
 
@@ -168,9 +168,9 @@ def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_pa
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
-        (401, 2, "HF_TOKEN is set: it is not valid, or access to the repository was not granted"),
-        (403, 2, "request access on the repository's page, then export HF_TOKEN=<your token>"),
-        (404, 2, "there is no such repository"),
+        (401, 2, "HF_TOKEN is invalid, or its owner"),
+        (403, 2, "export HF_TOKEN=YOUR_TOKEN"),
+        (404, 2, "does not exist (404)"),
         (503, 1, "the hub answers 503"),
     ],
 )

@@ -115,7 +115,7 @@ class Launcher:
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
         changed = left and {cell.cell for cell in left.cells} != {cell.name for cell in asked.cells}
         if left is not None and changed:
-            say(f"suite {asked.suite.name}: night {left.night} is not resumed, the suite was changed")
+            say(f"suite {asked.suite.name}: night {left.night} is not resumed, because the suite has changed")
         if left is None or changed:
             self._frame = replace(self._frame, night=self._records.new_night())
             say(f"suite {asked.suite.name}, night {self._frame.night}: {len(asked.cells)} cells")
@@ -146,7 +146,7 @@ class Launcher:
         for name in begun:
             runs = self._runs[name]
             if runs.status not in (RUNNING, "valid") and not _was_submitted(self._folder(runs.run_id)):
-                self._note(name, f"{runs.run_id} was cut off with its launcher, and run again")
+                self._note(name, f"{runs.run_id} ended with its launcher and was run again")
                 self._change(name, run_id=None, status=MISSING, reasons=[])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
 
@@ -154,7 +154,7 @@ class Launcher:
         """Whether all were started."""
         left_out = self._scheduler.run(wanted)
         for work in left_out:
-            self._ended(work, f"not started: {FAILED_STARTS} starts in a row had failed")
+            self._ended(work, f"not started, because {FAILED_STARTS} starts in a row failed")
         return not left_out
 
     def _reruns(self, suspicions: Mapping[str, Urgency]) -> None:
@@ -166,9 +166,9 @@ class Launcher:
         granted, self._refused = grant(wanting, CONFIRMATIONS, self._left() - owed)
         used = self._budget().used + owed
         for name in self._refused:
-            say(f"{name}: suspect, and gets no re-runs: of {self._asked.budget} that are allowed, {used} are taken")
+            say(f"{name}: suspect, but without re-runs: {used} of {self._asked.budget} are used")
         for name in granted:
-            say(f"{name}: suspect, {CONFIRMATIONS} re-runs will tell")
+            say(f"{name}: suspect, starting {CONFIRMATIONS} re-runs")
         for _ in range(1 + REPLACED):
             going: list[Work] = []
             wanted: list[Work] = []
@@ -237,7 +237,7 @@ class Launcher:
         if rerun and trouble:
             self._note(name, f"re-run {work.run_id or rerun} {trouble}")
         elif not rerun:
-            why = result.reasons if result else [trouble or "it ended and left no result"]
+            why = result.reasons if result else [trouble or "it ended without a result"]
             self._change(name, status=result.status if result else "failed", reasons=why)
         say(f"{work.label}: {f'{work.run_id} {trouble or end_text(result)}'.strip()}")
         self._keep()
@@ -278,7 +278,7 @@ class Launcher:
     def _say_how_to_go_on(self) -> None:
         if self._scheduler.going and self._asked.site.slurm is not None:
             say(f"still in the queue: {', '.join(self._scheduler.going)}")
-        say(f"  next:  the same command resumes it: {shlex.join(self._asked.command)}")
+        say(f"  to resume it:  {shlex.join(self._asked.command)}")
 
 
 # --- what run folders tell ---

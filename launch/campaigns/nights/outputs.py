@@ -94,15 +94,15 @@ def plan_text(
         for name, one in benchmarks.items()
     ]
     gated = ", ".join(one.metric.title for one in watched if one.gates)
-    beside = ", ".join(one.metric.title for one in watched if not one.gates) or "nothing else"
+    further = ", ".join(one.metric.title for one in watched if not one.gates) or "no other metric"
     return "\n".join(
         [
             f"suite {suite.name} at site {site}: {suite.title}",
             *aligned(rows),
             "",
-            f"{plural(len(cells), 'run')} a night, {CONFIRMATIONS} re-runs of each suspect cell: {budget} at most",
+            f"{plural(len(cells), 'run')} per night, {CONFIRMATIONS} re-runs of each suspect cell, at most {budget}",
             *[f"the control is {cell.name}" for cell in cells if cell.is_control],
-            f"gates {gated}; watches {beside}",
+            f"gates {gated}; watches {further}",
             *([f"must detect a change of {suite.must_detect:g}%"] if suite.must_detect else []),
             "nothing was started (--dry_run)",
         ]

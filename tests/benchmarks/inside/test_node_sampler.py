@@ -103,7 +103,7 @@ def test_any_python_will_do_and_a_file_that_it_is_given_serves_for_the_package(
     play_machine("dgx_h100")
     for options in ([], [f"--pynvml={tmp_path / 'gone.py'}"]):
         facts, *_ = sampler.sampled(*options, python=BARE)
-        assert facts["no_gpus_because"] == "the package nvidia-ml-py is not there"
+        assert facts["no_gpus_because"] == "the package nvidia-ml-py is not installed"
     facts, first, *_ = sampler.sampled(f"--pynvml={pynvml.__file__}", "--gpus=00000000:12:00.0", python=BARE)
     assert [gpu["index"] for gpu in facts["gpus"]] == [2]
     assert first["gpus"][0][2] == 1755

@@ -11,7 +11,7 @@ TOKEN = "hf_a-token-that-must-not-be-seen"
 @pytest.mark.parametrize(
     ("token", "endpoint", "words"),
     [
-        (f"{TOKEN}\nX-Evil: 1", "https://mirror.example", "characters that no token has"),
+        (f"{TOKEN}\nX-Evil: 1", "https://mirror.example", "invalid characters"),
         (TOKEN, "http://mirror.example", "unencrypted"),
         (TOKEN, "ftp://mirror.example", "must be https://HOST"),
         (TOKEN, f"https://user:{TOKEN}@mirror.example", "must be https://HOST"),

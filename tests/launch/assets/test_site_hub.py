@@ -60,13 +60,13 @@ def test_what_is_wanted_is_named_by_engine_or_model() -> None:
 
 def test_a_job_is_refused_until_somebody_has_fetched_it(hub: FileServer, site: Site) -> None:
     asked = benchmark(site)
-    with pytest.raises(RequestError, match="is not at site 'example_pyxis'") as refusal:
+    with pytest.raises(RequestError, match="site 'example_pyxis' does not have") as refusal:
         site_hub.refuse(asked, BACKEND)
     assert "setup.py --site=example_pyxis --engine=bridge --model=llama3_70b" in refusal.value.next_command
     assert site_hub.fetch(site, WANTED)[0][1].startswith("fetched: ")
     site_hub.refuse(asked, BACKEND)
     hub.asked.clear()
-    assert site_hub.fetch(site, WANTED)[0][1].startswith("there already: ")
+    assert site_hub.fetch(site, WANTED)[0][1].startswith("exists: ")
     assert hub.asked == []
 
 
@@ -115,4 +115,4 @@ def test_a_machine_without_a_folder_for_it_is_refused() -> None:
     here = msgspec.structs.replace(Configs().site("local"), runtime="container")
     with pytest.raises(RequestError, match="has no folder for the configuration of meta-llama") as refused:
         site_hub.refuse(benchmark(here), BACKEND)
-    assert "container: {images: /FOLDER}" in refused.value.next_command
+    assert "container: {images: /FOLDER}" in refused.value.why

@@ -192,7 +192,7 @@ def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table_and_is_run_agai
     shown, before = capsys.readouterr(), only_sweep(queue)
     assert f"left out  --gpus=2, repeat 1: {before.runs[1].run_id} {said}" in shown.out
     assert "3 of 4 runs valid" in shown.err
-    assert "the same command resumes it: python launch/run.py --gpus=1,2" in shown.err
+    assert "to resume it:  python launch/run.py --gpus=1,2" in shown.err
     queue.started, queue.endings = [], {}
     assert run(queue) == 0
     assert queue.started == [2]
@@ -264,7 +264,7 @@ def test_changed_configs_are_said_and_not_mixed(queue: Queue, capsys: pytest.Cap
     path.write_text(json_text(msgspec.structs.replace(old, cells=changed)))
     assert run(queue) == 0
     assert len(queue.started) == 8
-    assert "the configs have changed since" in capsys.readouterr().err
+    assert "the configs have changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema_version": 1}', "\xff"])
@@ -274,7 +274,7 @@ def test_a_record_that_cannot_be_read_is_refused(queue: Queue, text: str) -> Non
     next(queue.output_dir.glob("sweep-*.json")).write_text(text)
     with pytest.raises(RequestError, match="record of the sweep cannot be read") as refusal:
         run(queue)
-    assert "--noresume" in refusal.value.next_command
+    assert refusal.value.next_command == "--resume=false"
 
 
 def test_nowait_fills_the_queue_and_leaves(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +309,7 @@ def test_ctrl_c_says_what_goes_on_and_how(
     assert "0 of 4 runs valid" in shown.err
     assert f"still in the queue: {', '.join(run.run_id for run in only_sweep(queue).runs)}" in shown.err
     assert "python launch/status.py --output_dir=" in shown.err
-    assert "the same command resumes it: python launch/run.py --gpus=1,2" in shown.err
+    assert "to resume it:  python launch/run.py --gpus=1,2" in shown.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert run(queue) == 0
     assert len(queue.started) == 4
@@ -331,7 +331,7 @@ def test_a_queue_that_is_silent_for_a_while_is_asked_again(queue: Queue, capsys:
     silent = Mute(queue.output_dir)
     silent.silences = 5
     assert run(silent) == 0
-    assert capsys.readouterr().err.count("it is asked again, for 10 min") == 1
+    assert capsys.readouterr().err.count("trying again for 10 min") == 1
 
 
 def test_a_queue_that_does_not_answer_for_long_ends_it_with_the_same_words(

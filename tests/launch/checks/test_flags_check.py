@@ -151,7 +151,7 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     done = doctor("flags", f"{GONE} {KNOWN} {TYPO}", home=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    assert done.stdout.splitlines()[0] == "from the table alone: environment 'jax-maxtext': is not made yet"
+    assert done.stdout.splitlines()[0] == "without environment 'jax-maxtext': it does not exist"
     assert [GONE, "unknown"] in lines
     assert [KNOWN, "known"] in lines
     assert [TYPO, "not listed"] in lines
@@ -167,8 +167,8 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     ("program", "code", "shown"),
     [
         (KNOWS_ALL, 0, ["X 1 knows all"]),
-        (REFUSES, 2, ["unknown to X 1; use b", f"instead: {KNOWN}", "instead: leave it out"]),
-        ("print('X 1 is no module'); exit(1)", 2, ["from the table alone", "X 1 is no module"]),
+        (REFUSES, 2, ["unknown to X 1; use b", f"instead: {KNOWN}", "instead: remove"]),
+        ("print('X 1 is no module'); exit(1)", 2, ["from the table only", "X 1 is no module"]),
     ],
 )
 def test_the_installed_compiler_decides_and_a_broken_one_leaves_the_table(

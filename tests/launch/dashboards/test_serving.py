@@ -19,7 +19,7 @@ def test_whatever_is_wrong_is_said_once_and_the_next_update_comes(
     with pytest.raises(RunError, match="has ended: ended"):
         serving.watch(server, tmp_path / "log", update, [], 0.001)
     assert capsys.readouterr().err.splitlines() == [
-        "stepmark: not brought up to date: OSError: [Errno 28] No space left on device",
+        "stepmark: not updated: OSError: [Errno 28] No space left on device",
         "stepmark: a folder is left out",
-        "stepmark: not brought up to date: ZeroDivisionError: division by zero",
+        "stepmark: not updated: ZeroDivisionError: division by zero",
     ]

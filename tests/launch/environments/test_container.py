@@ -141,7 +141,7 @@ def test_a_site_s_images_are_pulled_and_asked_at_set_up(machine: Machine) -> Non
     assert not any("pull" in call.get("words", []) for call in machine.calls)
     done = forked.run(SETUP, *flags, env={**os.environ, **machine.variables})
     assert done.returncode == EXIT_VALID, done.stderr
-    assert f"there: {IMAGE}, Python 3." in done.stdout
+    assert f"ready: {IMAGE}, Python 3." in done.stdout
 
 
 REFUSED = {
@@ -150,7 +150,7 @@ REFUSED = {
     "a pull that is refused": (
         {"images": [], "pull": False},
         (),
-        ["cannot be pulled", "unauthorized", "docker login"],
+        ["cannot pull the container", "unauthorized", "docker login"],
     ),
     "a file": ({}, ("--image=/images/a.sqsh",), ["docker runs no image files"]),
     "no Python in the image": ({"python": "/none/python3"}, (), ["a container of this image cannot run", "by hand"]),
@@ -190,7 +190,7 @@ def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine
     assert "this machine has no docker or podman or apptainer" in done.stderr
     assert "--runtime=venv" in done.stderr
     machine.site("apptainer")
-    assert "the container image is not there" in machine.run("--site=own", "--image=/none/a.sif").stderr
+    assert "the container image does not exist" in machine.run("--site=own", "--image=/none/a.sif").stderr
     (tmp_path / "bin/podman").unlink()
     machine.site("podman")
     done = machine.run("--site=own", PATH=str(tmp_path / "bin"))

@@ -63,7 +63,7 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny, caps
     (python.parents[1] / venvs.MARKER).unlink()
     assert venvs.python_of(spec) is None
     assert venvs.ensure(spec) == python
-    assert "left incomplete" in capsys.readouterr().err
+    assert "incomplete one" in capsys.readouterr().err
     assert len(tiny.imports()) == 2
 
 
@@ -94,7 +94,7 @@ def test_two_processes_at_the_same_time_make_it_once(tiny: Tiny) -> None:
     assert outputs[0][0] == outputs[1][0]
     assert len(tiny.imports()) == 1
     errors = outputs[0][1] + outputs[1][1]
-    assert "is making it; waiting" in errors
+    assert "which creates it" in errors
     assert "made by the other process, reused" in errors
 
 
@@ -111,8 +111,8 @@ def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny, capsy
     said = capsys.readouterr().err
     # The program that outlived its maker could still write: it was waited for.
     assert not is_alive(orphan)
-    assert f"process {process.pid} is making it; waiting" in said
-    assert "left incomplete" in said
+    assert f"process {process.pid}, which creates it" in said
+    assert "incomplete one" in said
     assert venvs.python_of(spec) is not None
 
 
@@ -157,8 +157,8 @@ def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: T
     said = capsys.readouterr().err.splitlines()
     assert used(spec, python) == "requirements.lock"
     version = ".".join(map(str, tiny.python_version))
-    why_not = f"{NOT_THERE} is not offered by pip's settings for Python {version}"
-    assert f"environment 'tiny-env': not made from preferred.lock (0.01 GB): {why_not}" in said
+    why_not = f"pip's settings do not offer {NOT_THERE} for Python {version}"
+    assert f"environment 'tiny-env': not created from preferred.lock (0.01 GB): {why_not}" in said
     assert not tiny.path(spec).exists()
     # From now on it is reused, and pip is not asked again.
     assert venvs.ensure(spec) == python
@@ -175,7 +175,7 @@ def test_network_that_is_down_is_not_taken_for_an_answer(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(RunError, match="uv failed"):
         venvs.ensure(spec)
-    assert "not made from" not in capsys.readouterr().err
+    assert "not created from" not in capsys.readouterr().err
     assert not tiny.path(spec).exists()
 
 
@@ -190,7 +190,7 @@ def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.
     assert NOT_THERE in str(unoffered.value)
     elsewhere = msgspec.structs.replace(plain, python_minimum=(3, 98), python_maximum=(3, 99))
     # The way out is the Python of the lock file that is not ruled out.
-    with pytest.raises(RequestError, match=r"no Python 3\.98 to 3\.99 was found") as without:
+    with pytest.raises(RequestError, match=r"found no Python 3\.98 to 3\.99") as without:
         venvs.ensure(EnvironmentSpec("tiny-env", (preferred, elsewhere), "tiny"))
     assert "-m uv python install 3.98" in without.value.next_command
 
@@ -230,9 +230,9 @@ def test_no_lock_is_written_through_a_link(tiny: Tiny, monkeypatch: pytest.Monke
     for lock in locks:
         lock.parent.mkdir(parents=True)
         lock.symlink_to(mine)
-    with pytest.raises(RequestError, match="cannot be written"):
+    with pytest.raises(RequestError, match="is not writable"):
         venvs.ensure(tiny.spec())
-    with pytest.raises(RequestError, match="cannot be written"), scheduler.alone(locks[1], "sweep"):
+    with pytest.raises(RequestError, match="is not writable"), scheduler.alone(locks[1], "sweep"):
         pass
     assert mine.read_text() == "before"
 
@@ -244,7 +244,7 @@ def test_root_that_cannot_be_written(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
     spec = tiny.spec()
     (tiny.place / "file").write_text("not a folder")
     monkeypatch.setenv("STEPMARK_HOME", str(tiny.place / "file"))
-    with pytest.raises(RequestError, match="cannot be written") as caught:
+    with pytest.raises(RequestError, match="is not writable") as caught:
         venvs.ensure(spec)
     assert "export STEPMARK_HOME=" in caught.value.next_command
 
@@ -252,6 +252,6 @@ def test_root_that_cannot_be_written(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 def test_disk_too_full(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tiny.spec()
     monkeypatch.setattr(shutil, "disk_usage", lambda _place: SimpleNamespace(free=20_000_000))
-    with pytest.raises(RequestError, match="the disk has no room") as caught:
+    with pytest.raises(RequestError, match="the disk has too little space") as caught:
         venvs.ensure(spec)
-    assert caught.value.why == "it takes about 0.05 GB and 0.0 GB are free"
+    assert caught.value.why.startswith("it needs about 0.05 GB, and 0.0 GB")

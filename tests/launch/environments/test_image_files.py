@@ -36,9 +36,9 @@ def refusal(image: Path, asked: Benchmark) -> RequestError:
 @pytest.mark.parametrize(
     ("content", "words", "further"),
     [
-        (None, "the container image is not there", ""),
+        (None, "the container image does not exist", ""),
         (b"", "it has 0 bytes", " --force"),
-        (b"hs", "it is no squashfs file", " --force"),
+        (b"hs", "it is not a squashfs file", " --force"),
     ],
 )
 def test_what_is_no_image_is_imported_by_setup(image: Path, content: bytes | None, words: str, further: str) -> None:

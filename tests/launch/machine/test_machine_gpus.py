@@ -47,10 +47,10 @@ def test_what_a_machine_has(machine: str, shown: str, driver: str, cuda: tuple[i
         ("init = 9", "not loaded"),
         ("init = 12", "libnvidia-ml.so.1 was not found"),
         ("init = 18", "restart the machine"),
-        ("init = 999", "NVML cannot be asked"),
+        ("init = 999", "NVML failed"),
         ("driver = 1", "the driver shows no GPU"),
         ("mig_slice", "GPU 0 is in MIG mode"),
-        ("driver = 1\n[gpu]\nlost = 1", "GPU 0 answers nothing"),
+        ("driver = 1\n[gpu]\nlost = 1", "GPU 0 does not answer"),
     ],
 )
 def test_why_there_are_no_gpus(text: str, why: str, play_machine: Play) -> None:
@@ -118,7 +118,7 @@ def test_refused(case: dict[str, str], tmp_path: Path, play_machine: Play) -> No
         ("dgx_h100", "0,0", "'0' does not name exactly one"),
         ("init = 9", None, "not loaded"),
         ("init = 18", None, "restart the machine"),
-        ("init = 4", None, "may not open"),
+        ("init = 4", None, "has no permission"),
         ("init = 12", None, ""),
     ],
 )
