@@ -48,7 +48,7 @@ MESSAGE_LINES = 5  # of an error
 SOON_SECONDS = 60.0
 # What the end of a log says that shows no error, and in which words.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
-TEXTS = {NO_STEP: "the log ends without a step", NO_END: "the log ends with steps, and without an end"}
+TEXTS = {NO_STEP: "the log has no step", NO_END: "the log has steps, but no end of training"}
 NOT_AFTER_THE_END = "nccl_timeout"  # ranks that wait for one another have not parted
 ANY_YEAR = 2000  # for stamps without a year, all in the same log
 
@@ -270,15 +270,15 @@ class _Case:
         symptom = self._symptoms.by_id.get(first.id)
         families = self._symptoms.families if first.id == Kind.UNKNOWN else []
         family = next((one for pattern, one in families if pattern.search(first.text.encode())), None)
-        title = "an error that is not known" if first.id == Kind.UNKNOWN else "a line marked as an error"
-        unknown = "No known symptom: this is the first error that the logs show."
+        title = "an unknown error" if first.id == Kind.UNKNOWN else "a line marked as an error"
+        unknown = "This is the first error in the logs; it is not a known symptom."
         return Entry(
             id=first.id,
             kind=self.kind(first),
             phase=symptom.phase if symptom else "unknown",
             title=symptom.title if symptom else f"{title} ({family.title})" if family else title,
             means=symptom.means if symptom else f"{unknown} {family.means}" if family else unknown,
-            do=symptom.do if symptom else family.do if family else ["read what stands before this line"],
+            do=symptom.do if symptom else family.do if family else ["read the lines before this line"],
             first=first,
             ranks=sorted({one.rank for one in group if one.rank is not None}),
         )

@@ -19,13 +19,13 @@ def headline(found: Diagnosis) -> str:
     read = f"{plural(found.files, 'log')}, {bytes_text(found.bytes)}"
     warnings = f", {plural(len(found.warnings), 'warning')}" if found.warnings else ""
     if found.first is not None and found.first.kind == "begin":
-        return f"{read}: no error, and no end of the training{warnings}"
+        return f"{read}: no error and no end of training{warnings}"
     if found.failed:
-        return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not say why"
+        return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not show the reason"
     if found.ended_well:
         return f"{read}: ended well{warnings}"
     steps = f" in {found.steps:,} lines of steps" if found.steps else ""
-    return f"{read}: nothing wrong was found{steps}{warnings}"
+    return f"{read}: found no error{steps}{warnings}"
 
 
 def rows(found: Diagnosis) -> Rows:
@@ -67,6 +67,6 @@ def _who(entry: Entry) -> str:
         words.append(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.first.time)))
     if len(entry.ranks) > 1:
         words.append(
-            f"{len(entry.ranks)} ranks{'' if entry.kind == 'silence' else ' say so'}: {spans_text(entry.ranks)}"
+            f"{len(entry.ranks)} ranks{'' if entry.kind == 'silence' else ' show it'}: {spans_text(entry.ranks)}"
         )
     return ", ".join(words)

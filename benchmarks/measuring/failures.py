@@ -8,7 +8,7 @@ from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
 # Nothing more is known: a full, missing or renamed folder cannot record the reason.
-NO_RECORD = "the run has no record of its end: its launcher was killed, or could not write into its folder,"
+NO_RECORD = "the run has no record of its end, because its launcher was killed or could not write to its folder,"
 # Exit codes of processes that got a signal to stop, and of killed ones (after that signal, or out of memory).
 TOLD_TO_STOP = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
@@ -48,7 +48,7 @@ def why_failed(
     elif not ended:
         found.append(f"{NO_RECORD}{_last(reached, 0)}")
     if not found and len(own) < steps:
-        found.append(f"{len(own)} of {steps} steps were trained")
+        found.append(f"the run trained {len(own)} of {steps} steps")
     return found
 
 
@@ -133,7 +133,7 @@ def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
         number = -process.exit_code
         return f"was killed by signal {number if number == SIGKILL else signal_words(number)}"
     if process.exit_code == 0:
-        return "ended without saying so"
+        return "ended without a final record"
     return f"ended with exit code {process.exit_code}"
 
 

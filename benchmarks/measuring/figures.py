@@ -108,7 +108,7 @@ def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, 
     interval = statistics.median_interval(seconds, resolution)
     if interval is None:
         nulls["seconds_per_step.ci95"] = (
-            f"an interval needs {statistics.FEWEST_VALUES} counted steps or more, there are {len(seconds)}"
+            f"an interval needs at least {statistics.FEWEST_VALUES} counted steps, and there are {len(seconds)}"
         )
     if len(seconds) < 2:
         nulls["seconds_per_step.stdev"] = "one counted step has no spread"
@@ -145,7 +145,7 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
         found.append("no step of the run is in the window")
     artefacts = sum(step.excluded_because == ARTEFACT for step in marked)
     if artefacts > MOST_ARTEFACTS * (artefacts + len(counted)):
-        found.append(f"{artefacts} steps are artefacts beside {len(counted)} counted: the step times cannot be right")
+        found.append(f"{artefacts} steps are artefacts and {len(counted)} count, so the step times cannot be right")
     return found
 
 
@@ -161,7 +161,7 @@ def _faster_than_the_peak(
     timed = len(usable_seconds(marked))
     what = f"than {workload.gpus} x {workload.hardware.name} can be ({fastest:.4g} s at the {workload.dtype} peak)"
     if median < fastest or too_fast(marked) > MOST_ARTEFACTS * timed:
-        asked = "are model, GPUs, dtype and batch right?"
+        asked = "check model, GPUs, dtype and batch"
         return [f"{too_fast(marked)} of {timed} steps are faster {what}: {asked}"], []
     counted = too_fast([step for step in marked if step.excluded_because is None])
     return [], [f"{counted} of the counted steps are faster {what}: their times cannot be right"] if counted else []

@@ -141,7 +141,7 @@ def window_text(result: "Result | ForeignResult") -> str:
     window = result.window
     out = ", ".join(f"{count} {reason}" for reason, count in window.excluded.items()) or "none"
     span = f"steps {window.first_step}-{window.last_step}" if window.counted else "no step"
-    return f"{window.counted} counted ({window.rule}: {span}, {WORDS[window.settling]}); left out: {out}"
+    return f"{window.counted} counted ({window.rule}: {span}, {WORDS[window.settling]}); excluded: {out}"
 
 
 def _number(value: float | None) -> str:

@@ -64,7 +64,7 @@ TOO_SHORT = Judgement("too short")
 WORDS: dict[Settling, str] = {
     "settled": "settled",
     "still moving": "still moving",
-    "too short": "too short to tell",
+    "too short": "too short to confirm",
     "not judged": "settling not judged",
 }
 OF_DRIFT = ("window.drift_percent_per_minute", "window.median_off_percent")
@@ -187,9 +187,10 @@ def notes(window: Window) -> list[str]:
         pace, side = ("slower", "below") if drift > 0 else ("faster", "above")
         return [
             f"still moving: {abs(drift):.2g}% {pace} per minute; "
-            f"the median may be up to {off:.2g}% {side} the settled step time, or more if that takes over ten minutes"
+            f"the median may be up to {off:.2g}% {side} the steady step time, or more if settling takes over ten "
+            "minutes"
         ]
-    short = "too short to tell whether the step time has settled"
+    short = "too short to confirm a steady state"
     if window.steps_to_tell is None:
-        return [f"{short}: the window begins before it may have"]
-    return [f"{short}: that would take about {window.steps_to_tell:,} steps or more"]
+        return [f"{short}: the window begins before the step time may have settled"]
+    return [f"{short} (needs about {window.steps_to_tell:,} steps)"]

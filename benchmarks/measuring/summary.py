@@ -194,9 +194,9 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
 
 
 def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:
-    found = {"mlperf": "it was no MLPerf submission"}
+    found = {"mlperf": "the run is not an MLPerf submission"}
     if benchmark.is_submission:
-        parameters = "a submission's log does not say how many"
+        parameters = "the log of a submission does not have the number"
         found = {"parameters": parameters, "trainable_parameters": parameters}
         found |= {} if record.mlperf else {"mlperf": "the run left no MLLOG"}
     if benchmark.model.uncounted:
@@ -227,13 +227,13 @@ def not_comparable(benchmark: Benchmark) -> list[str]:
     """A profiler takes time from the steps, also from those it does not record."""
     if benchmark.instruments.profile == "none":
         return []
-    return [f"profiled (--profile={benchmark.instruments.profile}): recording changes what it measures"]
+    return [f"profiled (--profile={benchmark.instruments.profile}): recording changes the measured times"]
 
 
 def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> Pgle | None:
     if benchmark.instruments.pgle == "off":
         return None
-    why = f"the run failed: {failures[0]}" if failures else "the run left nothing that would show it"
+    why = f"the run failed: {failures[0]}" if failures else "the run left no evidence"
     unseen = PgleSeen(applied=False, reason=why)
     return Pgle(way=benchmark.instruments.pgle, seen=record.pgle or unseen)
 
@@ -268,9 +268,9 @@ def _why_unknown(
     found = unknown_figures(window, loss, reported)
     for name in ("parameters", "trainable_parameters"):
         if facts is None:
-            found[name] = "the worker ended before it had made the model"
+            found[name] = "the worker ended before it created the model"
         elif getattr(facts, name) is None:
-            found[name] = "the framework's log does not say how many"
+            found[name] = "the log of the framework does not have the number"
     if provenance_digest is None:
         found["provenance"] = "the run folder has no provenance.json"
     return found
@@ -279,7 +279,7 @@ def _why_unknown(
 def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | None]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not window.counted:
-        found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step is counted")
+        found |= dict.fromkeys(("window.first_step", "window.last_step"), "no step counts")
     if window.settling != "still moving":
         found |= dict.fromkeys(settling.OF_DRIFT, settling.WORDS[window.settling])
     if window.steps_to_tell is None:
@@ -288,10 +288,10 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
         found[settling.STEPS_TO_TELL] = why if is_short else settling.WORDS[window.settling]
     for name in ("first", "last"):
         if getattr(loss, name) is None:
-            found[f"loss.{name}"] = f"no finite loss was reported for the {name} step"
+            found[f"loss.{name}"] = f"the {name} step has no finite loss"
     for name, value in reported.items():
         if value is None:
-            found[f"reported_by_framework.{name}"] = "the framework reported none for the counted steps"
+            found[f"reported_by_framework.{name}"] = "the framework did not report it for the counted steps"
     return found
 
 
@@ -304,16 +304,17 @@ def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
     for fact in record.facts:
         if fact.parameters not in (None, asked):
             found.append(
-                f"rank {fact.rank}: the framework made {fact.parameters:,} parameters, {model.name} has {asked:,}"
+                f"rank {fact.rank}: the framework created {fact.parameters:,} parameters, but {model.name} has "
+                f"{asked:,}"
             )
         if fact.trainable_parameters not in (None, trained):
             found.append(
-                f"rank {fact.rank}: the framework trained {fact.trainable_parameters:,} parameters, "
-                f"{trained:,} were to be trained"
+                f"rank {fact.rank}: the framework trained {fact.trainable_parameters:,} parameters "
+                f"instead of {trained:,}"
             )
         devices = prod(fact.mesh.values())
         if devices != benchmark.gpus:
-            found.append(f"rank {fact.rank}: the mesh spans {devices} devices, the benchmark {benchmark.gpus}")
+            found.append(f"rank {fact.rank}: the mesh has {devices} devices, but the benchmark has {benchmark.gpus}")
     return found
 
 
@@ -322,8 +323,8 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
     if failed:
         reason, notes = "the run failed", []
     elif benchmark.dtype in benchmark.hardware.emulated:
-        reason = f"{benchmark.dtype} is emulated on {benchmark.hardware.title}: its speed says nothing"
-        notes = [f"{reason}; the result is valid for correctness only"]
+        reason = f"{benchmark.hardware.title} emulates {benchmark.dtype}, so its speed has no meaning"
+        notes = [f"{reason}; the result is valid only for correctness"]
     else:
         return figures, []
     nulled = no_figures(figures.window, {"seconds_per_step": reason}, figures.complaints)

@@ -16,7 +16,7 @@ DATASHEET, PUBLISHED, ACHIEVABLE, MEASURED = "datasheet", "published", "achievab
 MIXED = "mixed"  # fp8 in the layers, bf16 in attention and head
 MIXED_SOURCE = "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere"
 
-RECOMPUTE_UNKNOWN = "it is not known what was computed twice: no backend says it of this run, and no log does"
+RECOMPUTE_UNKNOWN = "the recomputed work is unknown: neither the backend nor the log reports it"
 
 
 class Mfu(Value, frozen=True):
@@ -133,10 +133,10 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
         return None
     tables = _tables(workload)
     if not tables:
-        has = ", ".join(workload.hardware.peaks) or "none"
+        has = f" (only {', '.join(workload.hardware.peaks)})" if workload.hardware.peaks else ""
         nulls["mfu"] = (
-            f"{workload.hardware.name} has no published {workload.dtype} peak (it has: {has}), and none was measured"
-            " (python launch/peak.py measures one)"
+            f"no {workload.dtype} peak is published for {workload.hardware.name}{has}; measure one with "
+            "python launch/peak.py"
         )
         return None
     found = []

@@ -57,13 +57,11 @@ def broken_rules(
 def _settings(asked: Benchmark) -> Iterator[BrokenRule]:
     division = division_of(asked)
     if division not in (CLOSED, OPEN):
-        what = f"{DIVISION}={division} is no division"
-        yield BrokenRule("division", what, f"there are {CLOSED} and {OPEN}", f"{DIVISION}={CLOSED}")
+        what = f"{DIVISION}={division} is not a division"
+        yield BrokenRule("division", what, f"the divisions are {CLOSED} and {OPEN}", f"{DIVISION}={CLOSED}")
     if not clears_caches(asked):
-        what, why = "the caches are not cleared before the run", "CLEAR_CACHES=0, and the log must hold cache_clear"
-        yield BrokenRule(
-            "caches", what, why, "CLEAR_CACHES=1, in a job that has its nodes to itself", closed_only=True
-        )
+        what, why = "the run does not clear the caches", "CLEAR_CACHES=0, but the log must have cache_clear"
+        yield BrokenRule("caches", what, why, "CLEAR_CACHES=1, in a job with exclusive nodes", closed_only=True)
 
 
 def _interval(asked: Benchmark, submission: Submission) -> int | None:
@@ -85,17 +83,17 @@ def _evaluations(asked: Benchmark, rules: MlperfBenchmark, submission: Submissio
     if last is not None and first.step > asked.steps:
         yield BrokenRule(
             "first evaluation",
-            f"the first evaluation, at step {first.step}, comes after the last step, {asked.steps}",
+            f"the first evaluation, at step {first.step}, is after the last step, {asked.steps}",
             f"{_batch_text(asked)}; evaluations are {first.steps_apart} steps apart, {first.skipped} skipped:"
             f" ({first.skipped} + 1) x {first.steps_apart} = {first.step} > {last} {asked.steps}",
-            f"{last} of {first.step} or more: no run that never evaluates can reach the target",
+            f"{last} of {first.step} or more, because a run without an evaluation cannot reach the target",
         )
     ruled = steps_apart(cadence, batch)
     if first.steps_apart != ruled:
         every = cadence.every_samples
         yield BrokenRule(
             "evaluation cadence",
-            f"it evaluates every {first.steps_apart} steps, and the rules every {ruled}",
+            f"it evaluates every {first.steps_apart} steps, but the rules require every {ruled}",
             f"the rules: every {every:,} samples, ceil({every} / {batch}) = {ruled} steps;"
             f" {name}={given} makes {first.steps_apart}",
             f"{name}={ruled if cadence.knob_counts == 'steps' else every}",
@@ -133,8 +131,8 @@ def _reference(
     if fixed and rules.max_steps is not None and asked.steps != rules.max_steps:
         yield BrokenRule(
             "steps",
-            f"{name}={asked.steps}, the rules have {rules.max_steps}",
-            "the learning rate ends with the last step, so another number is another schedule",
+            f"{name}={asked.steps}, but the rules require {rules.max_steps}",
+            "the schedule of the learning rate ends with the last step, so it depends on this number",
             f"{name}={rules.max_steps}",
             closed_only=True,
         )
@@ -172,5 +170,5 @@ def rule_lines(found: Sequence[BrokenRule]) -> list[str]:
     return [
         line
         for number, one in enumerate(found, start=1)
-        for line in (f"{number}. {one.what} ({one.rule})", f"     {one.arithmetic}", f"     cure: {one.cure}")
+        for line in (f"{number}. {one.what} ({one.rule})", f"     {one.arithmetic}", f"     fix: {one.cure}")
     ]

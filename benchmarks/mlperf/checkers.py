@@ -28,7 +28,7 @@ class CheckerResult(Value, frozen=True):
 
     def text(self) -> str:
         complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""
-        factor = f"; the score is to be multiplied by {self.factor:.4f}" if self.factor else ""
+        factor = f"; rcp_checker multiplies the score by {self.factor:.4f}" if self.factor else ""
         return ("SUCCESS" if self.passed else "FAILED") + complaints + factor
 
 

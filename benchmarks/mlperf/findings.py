@@ -34,7 +34,7 @@ def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
     found = [*_errors(run), *_clock(run)]
     if benchmark is None:
         name = f"{run.settings.get('submission_benchmark')!r:.100}"
-        what = f"benchmark {name} isn't known here: target and settings are not compared"
+        what = f"unknown benchmark {name}: target and settings are not compared"
         found.append(Finding("warning", what))
     elif not run.is_open:
         found += [*_settings(run, benchmark), *_cadence(run, benchmark)]
@@ -50,7 +50,7 @@ def _errors(run: LoggedRun) -> Iterator[Finding]:
         yield Finding(level, f"unreadable MLLOG line: {skipped.reason}", skipped.line, one_may=True)
     for mark in ("run_start", "run_stop"):
         if len(run.marks[mark]) > 1:
-            what = f"{mark} is there {len(run.marks[mark])} times: no time to train follows from it"
+            what = f"{mark} appears {len(run.marks[mark])} times, so the time to train is unknown"
             yield Finding("error", what, run.marks[mark][1].line)
     if run.seconds is not None and run.seconds <= 0:
         yield Finding("error", f"run_stop is {abs(run.seconds):.3f} s before run_start")
@@ -72,7 +72,7 @@ def _clock(run: LoggedRun) -> Iterator[Finding]:
 def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     for key, fixed in _fixed_settings(benchmark).items():
         if fixed is not None and (other := [one for one in run.values(key) if not _is_same(one, fixed)]):
-            yield Finding("error", f"{key} is {other[0]!r:.100}, the rules of {benchmark.name} have {fixed!r}")
+            yield Finding("error", f"{key} is {other[0]!r:.100}, but the rules of {benchmark.name} require {fixed!r}")
     steps = run.settings.get("opt_learning_rate_training_steps")
     trained = None if run.samples is None or not run.batch else run.samples // run.batch
     if isinstance(steps, int) and steps > 0 and trained is not None and trained > steps:
@@ -109,7 +109,7 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     """Within a step of the rules: a submission may round down, and count the step that is about to begin."""
     reached = [one for one in run.evaluations if one.value is not None and benchmark.target.reached_by(one.value)]
     if reached and reached[0] is not run.evaluations[-1]:
-        what = f"it trained on after {reached[0].value} had met the target"
+        what = f"it continued training after {reached[0].value} had met the target"
         yield Finding("warning", what, reached[0].line)
     counted = [(one.samples, one.line) for one in run.evaluations if one.samples is not None]
     if not counted or not run.batch:
@@ -118,12 +118,12 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     apart = first.steps_apart * run.batch
     samples, line = counted[0]
     if abs(samples - first.samples) > (first.skipped + 1) * run.batch:
-        what = f"the first evaluation is after {samples} samples; the rules have it after {first.samples}"
+        what = f"the first evaluation is after {samples} samples; the rules require {first.samples}"
         steps = f"{first.skipped + 1} x {first.steps_apart} steps of {run.batch}"
         yield Finding("warning", f"{what} ({steps})", line)
     between = [(after - before, line) for (before, _), (after, line) in pairwise(counted)]
     wrong = [(samples, line) for samples, line in between if abs(samples - apart) > run.batch]
     for samples, line in wrong[:SHOWN]:
-        yield Finding("warning", f"{samples} samples between two evaluations; the rules have {apart}", line)
+        yield Finding("warning", f"{samples} samples between two evaluations; the rules require {apart}", line)
     if len(wrong) > SHOWN:
         yield Finding("warning", f"and {len(wrong) - SHOWN} more evaluations out of time")

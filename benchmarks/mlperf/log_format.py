@@ -22,8 +22,8 @@ class MllogFormat:
     """`:::MLLOG {json}` lines, in a separate file or in a job's output."""
 
     name = "mllog"
-    seconds_are = "the mean of the steps since the line before, by the lines' own clock, never across an evaluation"
-    no_seconds = "no line before tells when its steps began"
+    seconds_are = "the mean of the steps since the previous line, by its timestamps, without evaluations"
+    no_seconds = "no earlier line gives the start of its steps"
     prints_loss = True
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
@@ -75,7 +75,7 @@ class _Reader:
         if place is None and record.samples is not None and self._batch:
             place = record.samples // self._batch
         if place is None:
-            reason = f"neither its step nor global_batch_size is known: {json.dumps(record.metadata)[:60]}"
+            reason = f"its step and global_batch_size are unknown: {json.dumps(record.metadata)[:60]}"
             return LogEvent(attempt=self._tracker.attempt, skipped=SkippedLine(line=record.line, reason=reason))
         if not self._tracker.report(record.rank, place):
             return LogEvent(attempt=self._tracker.attempt, duplicates=1)

@@ -19,7 +19,7 @@ from benchmarks.values import Value
 TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
-MINGLED = "mingled with another writer's line"  # the package's own parser reads the last of them
+MINGLED = "mixed with a line of another writer"  # the package's own parser reads the last of them
 LARGEST = 2**53  # a larger float is not an exact count
 LONGEST_LINE = 1 << 20  # a longer one, as a progress bar paints, is read in pieces
 
@@ -96,7 +96,7 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
         return SkippedLine(line=place, reason=f"truncated, or not JSON: {error}")
     metadata, at = data.get("metadata") or {}, number(data.get("time_ms"))
     if not isinstance(data.get("key"), str) or at is None or not isinstance(metadata, dict):
-        return SkippedLine(line=place, reason="its key, its time_ms or its metadata cannot be read")
+        return SkippedLine(line=place, reason="its key, time_ms or metadata cannot be read")
     rank = rank_of_line(line[: found.start()])
     return Record(line=place, key=data["key"], value=data.get("value"), metadata=metadata, time_ms=at, rank=rank)
 

@@ -118,7 +118,7 @@ def _no_submission(one: CheckedSet) -> list[str]:
     found = []
     if needed is not None and count != needed:
         few = f"{count} of the {needed} runs that a submission needs"
-        found.append(few if count < needed else f"{count} runs, and a submission has {needed}")
+        found.append(few if count < needed else f"{count} runs, but a submission has {needed}")
     systems = sorted({run.story.platform for run in one.runs if run.story.platform})
     return found + ([f"the logs name {len(systems)} systems ({some(systems, 3)})"] if len(systems) > 1 else [])
 
@@ -133,7 +133,7 @@ def text(verdict: Verdict) -> str:
     passes = verdict.verdict == "passes"
     short = some(verdict.no_submission_because, 3, "; ") if passes else ""
     by = f"(ruleset{'s' if len(names) > 1 else ''} {', '.join(names)})"
-    shown.append(f"verdict: {verdict.verdict} {by}" + (f", but is no submission: {short}" if short else ""))
+    shown.append(f"verdict: {verdict.verdict} {by}" + (f", but is not a submission: {short}" if short else ""))
     return "\n".join(map(printable, [*shown, *(f"  {reason}" for reason in verdict.reasons)]))
 
 
@@ -141,7 +141,7 @@ def _set_lines(one: SetVerdict) -> list[str]:
     count = len(one.runs)
     runs = f"{count} run{'s' if count != 1 else ''}"
     runs += f" (a submission has {one.submission_runs})" if one.submission_runs else ""
-    convergence = one.convergence.text() if one.convergence else f"not asked, {one.no_convergence_because}"
+    convergence = one.convergence.text() if one.convergence else f"not run, {one.no_convergence_because}"
     more = len(one.warnings) - MOST_WARNINGS
     return [
         f"{one.name}: {one.benchmark}, {runs}",
@@ -156,7 +156,7 @@ def _set_lines(one: SetVerdict) -> list[str]:
 
 
 def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
-    word = "passes" if run.passes else ("did not converge, left out as the worst" if worst else "fails")
+    word = "passes" if run.passes else ("did not converge, excluded as the worst" if worst else "fails")
     checked = f"compliance_checker: {run.compliance.text()}"
     return [f"{run.name}: {word}", *(f"  {line}" for line in (checked, *report_lines(run.story, run.errors)))]
 
@@ -164,8 +164,8 @@ def _run_lines(run: RunVerdict, worst: bool) -> list[str]:
 def _olympic(one: SetVerdict) -> str:
     minutes, count = one.olympic_minutes, len(one.runs)
     if minutes is None:
-        why = f"n = {count}, and {FEWEST} runs are the fewest for one"
-        return f"no olympic time to train: {why if count < FEWEST else 'more runs failed than may be left out'}"
+        why = f"n = {count}, and it needs at least {FEWEST} runs"
+        return f"no olympic time to train: {why if count < FEWEST else 'more runs failed than the rules may exclude'}"
     factor, reference = one.convergence.factor if one.convergence else None, one.olympic_minutes_at_reference
     scaled = f", {minutes * factor:.3f} min with rcp_checker's factor of {factor:.4f}" if factor else ""
     speed = "" if reference is None else f"; {reference:.3f} min at the reference mean of samples"

@@ -105,7 +105,7 @@ def _behind(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
     fewest = min(counts[rank] for rank in ranks)
     slow = [rank for rank in ranks if counts[rank] == fewest]
     more = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
-    found = slow[0], f"rank {slow[0]}{more} had trained {plural(fewest, 'step')} only"
+    found = slow[0], f"rank {slow[0]}{more} had trained only {plural(fewest, 'step')}"
     return found if len(slow) < len(ranks) else None
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks import files
-from benchmarks.errors import RequestError, RunError
+from benchmarks.errors import SAME_COMMAND, RequestError, RunError
 from benchmarks.runs.finished_run import RUNNING, FinishedRun, read_finished_run
 from benchmarks.runs.runfolder import RunFolder, write_atomically
 from benchmarks.text import reasons_text, seconds_text
@@ -25,7 +25,7 @@ def result_of(folder: Path) -> FinishedRun | None:
 
 def end_text(result: FinishedRun | None) -> str:
     if result is None:
-        return "ended and left no result"
+        return "ended without a result"
     if result.status != "valid":
         return f"{result.status}: {reasons_text(result.reasons)}"
     seconds = result.metrics.seconds_per_step
@@ -40,8 +40,8 @@ def write_record(path: Path, record: Value, what: str) -> None:
         raise RunError(
             f"the record of the {what} could not be written: {error.what}",
             where=error.where,
-            why="the previous record is kept, and no run starts that is not in it",
-            next_command="free some space; the same command then resumes",
+            why="the previous record is kept, and no run outside it was started; free some space, then resume",
+            next_command=SAME_COMMAND,
         ) from None
 
 
@@ -49,7 +49,7 @@ def read_record(path: Path, kind: type[Record], what: str, next_command: str) ->
     try:
         found = files.read_json(path, kind)
         if found.schema_version != SCHEMA_VERSION:  # type: ignore[attr-defined]
-            raise ValueError(f"it is of another version than {SCHEMA_VERSION}")
+            raise ValueError(f"its version is not {SCHEMA_VERSION}")
     except (OSError, ValueError) as error:
         what = f"the record of the {what} cannot be read: {error}"
         raise RequestError(what, where=str(path), next_command=next_command) from None

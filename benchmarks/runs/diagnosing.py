@@ -42,18 +42,17 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
     files = list(dict.fromkeys(file for files in of_each for file in files))
     if not files:
         raise RequestError(
-            "there is no log in it",
+            "found no log",
             where=", ".join(places),
-            why="a log is called *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3, also with .gz",
-            next_command="python launch/doctor.py logs FILE",
+            why="names of logs are *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3, also with .gz",
         )
     logs = [_read(file, symptoms, str(file)) for file in files]
     if not any(log.bytes for log in logs):
         raise RequestError(
             "the log is empty" if len(logs) == 1 else f"all {len(logs)} logs are empty",
             where=", ".join(places),
-            why="nothing was written to it, so it does not say how the job ended",
-            next_command="the job's other output; on Slurm: sacct -j JOB --format=JobID,State,ExitCode",
+            why="it does not show how the job ended; read the job's other output, or on Slurm sacct",
+            next_command="sacct -X --format=JobID,State,ExitCode",
         )
     return diagnose(logs, symptoms)
 
@@ -80,7 +79,7 @@ def _expanded(place: str) -> Iterator[Path]:
     found = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 - the user's pattern may be absolute
     if not found:
         raise RequestError(
-            f"there is no '{printable(place)}'",
+            f"'{printable(place)}' does not exist",
             where="python launch/doctor.py logs",
             why="it is not a file, folder, run or pattern" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
             next_command="python launch/report.py runs",
@@ -133,7 +132,7 @@ def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tupl
     how = end.state if end is not None and end.state not in (*NOT_OVER, "COMPLETED", "UNKNOWN") else None
     if how or code:
         command = f"python launch/status.py --collect {shlex.quote(str(folder.path))}"
-        return "failed", [f"its job ended ({how or f'exit code {code}'}), and has not been collected", command]
+        return "failed", [f"its job ended ({how or f'exit code {code}'}) and is not collected yet", command]
     refused = without_result(folder.path)
     goes_on = folder.is_queued() or is_followed(folder)
     return "running" if goes_on else CUT_OFF, [refused.what, refused.next_command]
@@ -150,5 +149,5 @@ def _read(path: Path, symptoms: Symptoms, name: str) -> LogEvidence:
             return scanner.finish()
     except UNREADABLE_ERRORS as error:
         piped = f"cat {shlex.quote(str(path))} | python launch/doctor.py logs -" if path.is_fifo() else ""
-        what = f"the log can't be read: {getattr(error, 'strerror', None) or error}"
+        what = f"the log cannot be read: {getattr(error, 'strerror', None) or error}"
         raise RequestError(what, where=str(path), next_command=piped) from None

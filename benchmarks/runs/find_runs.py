@@ -18,9 +18,9 @@ def find_runs(output_dir: Path) -> list[RunFolder]:
     """The runs in a folder, the oldest first; their names begin with the time they were made."""
     if not output_dir.is_dir():
         raise RequestError(
-            "there is no such folder of runs",
+            "the folder of runs does not exist",
             where=str(output_dir),
-            next_command="--output_dir=DIR with the folder that was given to run.py",
+            why="pass --output_dir=DIR with the folder that run.py used",
         )
     with os.scandir(output_dir) as entries:
         found = [Path(entry.path) for entry in entries if entry.name.isprintable() and entry.is_dir()]
@@ -33,7 +33,7 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
         return RunFolder(Path(name))
     found = _run_called(name, find_runs(output_dir))
     if found is None:
-        raise _not_one(f"'{name}' is no run", output_dir)
+        raise _not_one(f"found no run '{name}'", output_dir)
     return found
 
 
@@ -56,7 +56,7 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
         fitting = fitting or [folder for folder in runs if name in folder.run_id]
     if len(fitting) > 1:
         short = short_names((folder.run_id for folder in fitting), {folder.run_id for folder in runs})
-        what = f"'{name}' is in the names of {len(fitting)} runs: {some(list(short.values()))}"
+        what = f"'{name}' matches {len(fitting)} runs: {some(list(short.values()))}"
         raise _not_one(what, fitting[0].path.parent, list(short.values())[-MOST_OFFERED:])
     return next(iter(fitting), None)
 

@@ -67,7 +67,7 @@ def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptom
     if said and not is_ok(said[-1]):
         found = said[-1]
     elif own and not 0 <= exit_code < 128:  # a crash: what was printed of modules and programs before is not why
-        found = f"it crashed (exit code {exit_code}); its last words: {_last_words(own)}"
+        found = f"it crashed (exit code {exit_code}); its last output: {_last_words(own)}"
     else:
         found = _known(f"{output}\n{log}", symptoms) or _last_words(own or _lines(output))
     failed = _FAILED_ON.search(output)

@@ -34,9 +34,9 @@ AT_ITS_LIMIT = ("TIMEOUT", "DEADLINE")
 HUNG_ENDS = (*AT_ITS_LIMIT, "CANCELLED", "FAILED", "UNKNOWN")
 NOT_OVER = ("RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "CONFIGURING", "RESIZING", "STOPPED", "SIGNALING")
 WHY_AGAIN = {
-    "NODE_FAIL": "a node of it failed",
-    "BOOT_FAIL": "a node of it did not boot",
-    "PREEMPTED": "a job of higher priority took its nodes",
+    "NODE_FAIL": "one of its nodes failed",
+    "BOOT_FAIL": "one of its nodes did not boot",
+    "PREEMPTED": "a job with a higher priority took its nodes",
 }
 # The exit codes of a job that was stopped by INT or TERM.
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
@@ -56,10 +56,10 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
     nodes = scheduler.nodes if scheduler else None
     kind: OutcomeKind = "never_started"
     if scheduler is None:
-        text = f"{job} has left no attempt, and was not collected: whether it started is not known"
+        text = f"{job} left no attempt and was not collected, so it is unknown whether it started"
     elif scheduler.started is not None:
         kind = KINDS.get(scheduler.state, "unknown")
-        text = f"{scheduler.state}: {job} was started, but left no file{_at(nodes)}{_disk(full_disk)}"
+        text = f"{scheduler.state}: {job} started, but left no file{_at(nodes)}{_disk(full_disk)}"
     else:
         text = f"{scheduler.state}: {job} never started{_at(scheduler.reason)}{_by(scheduler)}"
     return AttemptEnd(attempt=0, outcome=kind, text=_noted(text, scheduler), steps=0, nodes=nodes)
@@ -95,7 +95,7 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
     quiet = f" for {hung.seconds:.0f} s" if hung is not None and hung.seconds is not None else ""
     behind = f"; {seen.behind}" if seen.behind else ""
     why_again = _why_again(seen, state)
-    why_back = why_again or (f"Slurm ended it as {state}" if state != "UNKNOWN" else "why is not known")
+    why_back = why_again or (f"Slurm ended it as {state}" if state != "UNKNOWN" else "for an unknown reason")
     own = state if is_known else "failed"
     no_memory = state == "OUT_OF_MEMORY" or (failed and seen.out_of_memory is not None)
     whose = f", by the log of {seen.out_of_memory}" if seen.out_of_memory else ""
@@ -103,16 +103,16 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
         (did_hang, "hung", f"hung: {job} trained no step{quiet} {at}{behind}; {slurm}"),
         (put_back, "requeued", f"requeued: {job} was put back {at}: {why_back}"),
         (state in LOST_NODE, "node_failure", f"{state}: {why_again}; Slurm ended {job} {at}"),
-        (state == "PREEMPTED", "preempted", f"PREEMPTED: {why_again}, {job} was ended {at}"),
+        (state == "PREEMPTED", "preempted", f"PREEMPTED: {why_again}, and {job} ended {at}"),
         (no_memory, "out_of_memory", f"out of memory: {job} needed more than it had {at}{whose}"),
         (state in AT_ITS_LIMIT, "timeout", f"{state}: Slurm ended {job} at its time limit {at}"),
         (
             failed and warned is not None,
             "timeout",
-            f"timeout: {job} was told to stop before its time limit, and did {at}",
+            f"timeout: {job} got a signal before its time limit and stopped {at}",
         ),
         (state == "CANCELLED", "cancelled", f"CANCELLED: {job} was cancelled{_by(seen.scheduler)} {at}"),
-        (told_to_stop, "cancelled", f"cancelled: {job} was told to stop {at}; by whom is not known"),
+        (told_to_stop, "cancelled", f"cancelled: {job} got a signal from an unknown sender and stopped {at}"),
         (
             failed and seen.before_the_run is not None,
             "failed",
@@ -120,7 +120,7 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
         ),
         (failed, "failed", f"{own}: {job} {_how(seen)} {at}{disk}"),
         (state == "COMPLETED", "completed", f"COMPLETED: {job} ended well{nodes}"),
-        (code == 0, "completed", f"completed: {job} says itself that it ended well{nodes}; {slurm}"),
+        (code == 0, "completed", f"completed: the record of {job} shows that it ended well{nodes}; {slurm}"),
         (True, "unknown", f"unknown: {job} left no record of its end {at}; {slurm}{disk}"),
     ]
 
@@ -156,7 +156,7 @@ def _why_again(seen: Seen, state: str) -> str | None:
     why = WHY_AGAIN.get(state)
     reason = (seen.scheduler.reason if seen.scheduler else None) or ""
     nodes = seen.lost_nodes or (reason.removeprefix(DOWN).strip() if reason.startswith(DOWN) else "")
-    return why.replace("a node of it", nodes) if why and nodes else why
+    return why.replace("one of its nodes", nodes) if why and nodes else why
 
 
 def _noted(text: str, scheduler: SchedulerEnd | None) -> str:
@@ -196,5 +196,5 @@ def _slurm_says(seen: Seen) -> str:
     if scheduler is None:
         return "Slurm was not asked yet"
     if scheduler.state == "UNKNOWN":
-        return f"Slurm does not know it: {scheduler.note or 'without a reason'}"
-    return f"Slurm says {scheduler.state}{_by(scheduler)}"
+        return f"Slurm does not know it: {scheduler.note or 'unknown reason'}"
+    return f"Slurm reports {scheduler.state}{_by(scheduler)}"

@@ -152,7 +152,7 @@ def _unbound(ended: Sequence[Ended]) -> list[str]:
     """Return a note if ranks were not bound to the CPUs of their GPU, which can make steps slower."""
     reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
     named = ", ".join(dict.fromkeys(reasons))
-    return [f"{len(reasons)} of {len(ended)} ranks were bound to no NUMA node: {named}"] if reasons else []
+    return [f"{len(reasons)} of {len(ended)} ranks were not bound to a NUMA node: {named}"] if reasons else []
 
 
 # --- a stored result ----------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def differences(
             place = f"steps.jsonl step {step.step} rank {step.rank}"
             of_steps += _between(place, to_builtins(stored), to_builtins(step))
     if counts[0] != counts[1]:
-        found.append(f"steps.jsonl: {counts[0]} steps are stored, the raw files hold {counts[1]}")
+        found.append(f"steps.jsonl has {counts[0]} steps, but the raw files have {counts[1]}")
     return found + of_steps
 
 
@@ -184,7 +184,7 @@ def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:
         for index, (one, other) in enumerate(zip(stored, computed, strict=True)):
             yield from _between(f"{path}[{index}]", one, other)
     elif not _same(stored, computed):
-        yield f"{path}: stored {stored!r}, raw files give {computed!r}"
+        yield f"{path}: stored {stored!r}, but the raw files give {computed!r}"
 
 
 def _same(stored: Any, computed: Any) -> bool:

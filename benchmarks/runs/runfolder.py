@@ -99,10 +99,9 @@ class RunFolder:
             _prove_writable(path)
         except OSError as error:
             raise RequestError(
-                f"the output folder cannot be written: {error.strerror}",
+                f"the output folder is not writable: {error.strerror}",
                 where=str(output_dir),
-                why="every step of a run is kept there",
-                next_command="--output_dir=DIR with a folder that is writable and has space",
+                why="a run writes every step there; pass --output_dir=DIR with a writable folder that has space",
             ) from None
         return cls(path)
 
@@ -280,10 +279,10 @@ class RunFolder:
         numbers = re.match(r"(\d+)\.(\d+)", made_by)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_READ:
             raise RequestError(
-                f"the run was made by Stepmark {made_by}",
+                f"Stepmark {made_by} made the run",
                 where=str(self.path),
-                why=f"Stepmark {VERSION} reads results of version {OLDEST_READ[0]}.{OLDEST_READ[1]} and later",
-                next_command=f"run it again, or check out Stepmark {made_by} to read it",
+                why=f"Stepmark {VERSION} reads results of version {OLDEST_READ[0]}.{OLDEST_READ[1]} and later; run "
+                "it again",
             )
 
     def read(self, name: str, kind: type[ReadValue]) -> ReadValue:
@@ -302,7 +301,7 @@ class RunFolder:
         return RequestError(
             f"{name} cannot be read: {error}",
             where=str(self.path / name),
-            why="it was cut off, changed by hand, or written by another version of Stepmark",
+            why="it is incomplete, was edited, or comes from another version of Stepmark",
             next_command=repair if name.startswith((RESULT, STEPS)) else "",
         )
 
@@ -338,7 +337,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):  # on a file system that is read-only even this is refused
             temporary.unlink()
-        why = "what was there before is kept, and so are the raw files under attempt-*"
+        why = "the previous file and the raw files under attempt-* are kept"
         raise files.cannot_write(error, path, why, f"python launch/{REPAIR} RUN") from None
 
 
@@ -358,12 +357,12 @@ def is_followed(folder: RunFolder) -> bool:
 def without_result(run: Path) -> RequestError:
     """Return why a run has no result, and the command that makes one."""
     if (run / SUBMITTED).exists():
-        what, command = "the run has not been collected: its job may still wait or train", "status.py --follow"
+        what, command = "the run is not collected yet: its job may still wait or train", "status.py --follow"
     elif is_followed(RunFolder(run)):
-        what, command = "the run still goes on: its launcher has its files open", "status.py"
+        what, command = "the run is still running: its launcher has its files open", "status.py"
     else:
         missing = STEPS if (run / RESULT).exists() else RESULT
-        what, command = f"the run was cut off: nobody follows it, and {missing} is missing", REPAIR
+        what, command = f"the run was interrupted: {missing} is missing, and no launcher follows it", REPAIR
     return RequestError(what, where=str(run), next_command=f"python launch/{command} {shlex.quote(str(run))}")
 
 

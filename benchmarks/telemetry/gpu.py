@@ -117,7 +117,7 @@ class GpuFigures:
             return None, "the run uses no GPU"
         if not gpus:
             reasons = _known(node.no_gpus_because for node in nodes)
-            return None, reasons[0] if reasons else "no node says what GPUs it has"
+            return None, reasons[0] if reasons else "no node reports its GPUs"
         energy, no_energy = self._energy(expected, too_short or incomplete)
         per_token = energy / tokens if energy is not None and tokens else None
         in_window: dict[str, Any] = {
@@ -140,13 +140,13 @@ class GpuFigures:
             "driver": next(iter(_known(node.driver for node in nodes)), None),
             "cuda": next(iter(_known(node.cuda for node in nodes)), None),
         }
-        unsaid = "the driver does not say it of all GPUs"
+        unsaid = "the driver does not report it for all GPUs"
         nulls = {name: too_short or unsaid for name, value in in_window.items() if value is None}
         nulls |= {name: unsaid for name, value in over_attempt.items() if value is None}
         if energy is None:
             nulls["energy_joules"] = no_energy
         if per_token is None:
-            nulls["joules_per_token"] = no_energy or unclaimed or "no token was trained in the window"
+            nulls["joules_per_token"] = no_energy or unclaimed or "the window has no trained token"
         return GpuTelemetry(
             gpus=len(gpus),
             energy_joules=energy,
@@ -160,9 +160,9 @@ class GpuFigures:
     def _energy(self, expected: int | None, unfit: str) -> tuple[float | None, str]:
         """The sum over all GPUs, or why it is unknown: one unknown GPU is enough."""
         if self._span is None or unfit:
-            return None, unfit or "no step is counted, or its time of day is unknown"
+            return None, unfit or "no step counts, or its time of day is unknown"
         if expected not in (None, len(self._gpus)):
-            return None, f"{len(self._gpus)} GPUs were sampled, the run uses {expected}"
+            return None, f"{len(self._gpus)} of {expected} GPUs were sampled"
         total = 0.0
         for gpu in self._gpus:
             if gpu.joules is None:
@@ -241,7 +241,7 @@ def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
             error = last.errors.get(str(facts.index)) if last and row is None else None
             if error:
                 place = f" ({facts.bus_id})" if facts.bus_id else ""
-                found.append(f"GPU {facts.index}{place} of {node.name} fell off the bus: NVML says {error}")
+                found.append(f"GPU {facts.index}{place} of {node.name} fell off the bus: NVML reports {error}")
     return found
 
 
@@ -251,7 +251,7 @@ def _notes(lost: Sequence[str], nodes: Sequence[NodeFacts], gpus: Sequence[_Gpu]
     parts: dict[str, list[Any]] = {
         "drivers": [node.driver for node in nodes],
         "power limits (W)": [gpu.facts.power_limit_w for gpu in gpus],
-        "kinds of GPU": [gpu.facts.name for gpu in gpus],
+        "types of GPU": [gpu.facts.name for gpu in gpus],
     }
     for what, values in parts.items():
         counts = Counter(values).most_common()

@@ -106,9 +106,9 @@ def summarise(
     memory = max(memories, default=None)
     for name, value in (("cpu_utilisation_mean", usage.value()), ("host_memory_bytes_max", memory)):
         if value is None:
-            nulls[name] = too_short or "the nodes do not say it: /proc could not be read there"
+            nulls[name] = too_short or "unknown, because /proc could not be read on the nodes"
     if span is None:
-        nulls["window_seconds"] = "no step is counted, or its time of day is unknown"
+        nulls["window_seconds"] = "no step counts, or its time of day is unknown"
     complete = nodes_expected in (None, len(counts))
     missing = "" if complete else f"{len(counts)} of {nodes_expected} nodes were sampled"
     gpu, why_no_gpu = gpus.figures(
@@ -135,8 +135,8 @@ def _too_short(span: tuple[float, float] | None, samples: int, interval: float |
     if samples >= FEWEST_SAMPLES:
         return ""
     where = f"the window of {span[1] - span[0]:.3g} s" if span else "the attempt"
-    every = f", one is taken every {interval:g} s" if interval else ""
-    return f"{where} holds {samples} samples of a node{every}"
+    every = f" (one every {interval:g} s)" if interval else ""
+    return f"{where} has only {samples} samples of a node{every}"
 
 
 def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) -> list[str]:
@@ -154,10 +154,10 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
 
 MOST_NAMED = 8
 CAVEAT = (
-    "in synchronous training all ranks wait for the slowest one in every step: "
-    "equal step times do not prove equal machines"
+    "in synchronous training, all ranks wait for the slowest one in every step, "
+    "so equal step times do not prove equal machines"
 )
-CLOCKS = "each host's own clock says when its ranks began: a difference between clocks shows as lateness"
+CLOCKS = "the start of a rank comes from its host's clock, so a clock difference looks like a late start"
 
 
 class RankTime(Value, frozen=True):
@@ -242,10 +242,10 @@ def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None)
         if ranks.latest:
             last = ranks.latest[0]
             lines.append(
-                f"the last began {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})"
+                f"the last rank started {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})"
             )
         if ranks.without_times:
-            lines.append(f"{ranks.without_times} more without a time for a counted step")
+            lines.append(f"{ranks.without_times} more have no time for a counted step")
         rows.append(("ranks", "\n".join([*lines, CAVEAT])))
     return rows
 
@@ -257,22 +257,22 @@ def _host_text(telemetry: Telemetry) -> str:
     if telemetry.host_memory_bytes_max is not None:
         words.append(f"at most {telemetry.host_memory_bytes_max / 1e9:.3g} GB of memory used")
     if not words:
-        return "not known: " + telemetry.null_because["cpu_utilisation_mean"]
+        return "unknown: " + telemetry.null_because["cpu_utilisation_mean"]
     return ", ".join(words) + ("" if telemetry.nodes == 1 else f" ({telemetry.nodes} nodes)")
 
 
 def _gpu_rows(gpu: GpuTelemetry) -> Rows:
-    energy = ["not known: " + gpu.null_because.get("energy_joules", "")]
+    energy = ["unknown: " + gpu.null_because.get("energy_joules", "")]
     if gpu.energy_joules is not None:
         energy = [f"{gpu.energy_joules / 1e3:.4g} kJ"]
     if gpu.joules_per_token is not None:
-        energy.append(f"{gpu.joules_per_token:.3g} J a token")
+        energy.append(f"{gpu.joules_per_token:.3g} J per token")
     if gpu.power_watts_mean is not None:
         limit = f" of {gpu.power_limit_watts:.0f}" if gpu.power_limit_watts else ""
-        energy.append(f"{gpu.power_watts_mean:.0f} W{limit} a GPU")
+        energy.append(f"{gpu.power_watts_mean:.0f} W{limit} per GPU")
     rows = [("energy", ", ".join(energy))]
     if gpu.sm_clock_mhz_median is not None:
-        most = f" of {gpu.sm_clock_mhz_highest} at most" if gpu.sm_clock_mhz_highest else ""
+        most = f", limit {gpu.sm_clock_mhz_highest}" if gpu.sm_clock_mhz_highest else ""
         slow, slowest = gpu.slowest, ""
         if slow is not None and gpu.gpus > 1:
             below = slow.sm_clock_mhz / gpu.sm_clock_mhz_median - 1

@@ -15,7 +15,7 @@ RANK = re.compile(r"rank-(\d+)")
 PROFILE_PHASE = "profile"
 NO_CALLS = (
     "NCCL was not used (one device, or no NVIDIA GPUs), NCCL_DEBUG or NCCL_DEBUG_FILE was overridden in the "
-    "container or on the nodes, or the run did not come so far"
+    "container or on the nodes, or the run ended too early"
 )
 SUMMARISE = "python launch/report.py trace"
 PROFILED_RUN = "python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane"
@@ -43,14 +43,13 @@ class Found(NamedTuple):
 def find_traces(place: Path) -> Found:
     """Find the traces of a file or folder; of a run, those of its measured phase in the last attempt with traces."""
     if not place.exists():
-        example = f"{SUMMARISE} results/RUN"
-        raise RequestError("there is no such file or folder", where=str(place), next_command=example)
+        raise RequestError("the file or folder does not exist", where=str(place))
     if not (place / BENCHMARK).is_file() and any(place.glob(f"*/{BENCHMARK}")):
         raise RequestError(
-            "several runs may be below this folder",
+            "this folder has several runs",
             where=str(place),
-            why="one at a time is summarised",
-            next_command=f"{SUMMARISE} {place}/RUN",
+            why="pass one of them",
+            next_command=f"{SUMMARISE} {next(place.glob(f'*/{BENCHMARK}')).parent}",
         )
     run = next((RunFolder(path) for path in (place, *place.resolve().parents) if (path / BENCHMARK).is_file()), None)
     measured = None
@@ -70,7 +69,7 @@ def find_traces(place: Path) -> Found:
     parts = files[0].resolve().relative_to(run.path.resolve()).parts if run else ()
     attempt = ATTEMPT.fullmatch(parts[0]) if parts else None
     phase = parts[1] if attempt and len(parts) > 2 else None
-    notes = ["phase profile: recorded with overlap off, for the profile; not the run that was measured"]
+    notes = ["phase profile: recorded without overlap for the profile, so it is not the measured run"]
     return Found(
         run=run,
         attempt=int(attempt[1]) if attempt else None,
@@ -94,7 +93,7 @@ def _rank(path: Path) -> int | None:
 
 
 def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
-    what, why = "there is no trace here", f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
+    what, why = "found no trace", f"no *{XPLANE}, *{REPORT}, *{SQLITE} or nccl-*.log"
     if run is not None:
         what = "the run has no trace"
         with contextlib.suppress(StepmarkError):

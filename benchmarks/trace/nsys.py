@@ -43,14 +43,14 @@ def read_nsys(path: Path) -> Trace:
         raise RequestError(
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
-            why="it was cut off while it was written, or is another kind of file",
-            next_command="nsys export --type=sqlite --force-overwrite=true FILE.nsys-rep makes another",
+            why="it is incomplete or a different kind of file; export the report again",
+            next_command=f"nsys export --type=sqlite --force-overwrite=true {path.with_suffix('.nsys-rep')}",
         ) from None
 
 
 def _trace(database: sqlite3.Connection, path: Path) -> Trace:
     if not any(_columns(database, table) for table in (STRINGS, RANGES, MEMCPY, *KERNELS)):
-        raise sqlite3.DatabaseError("it has none of its tables")
+        raise sqlite3.DatabaseError("it does not have any of the tables")
     strings = {_whole(number): str(value) for number, value in _rows(database, STRINGS, "id", "value")}
     ranges = _rows(database, RANGES, "start", "end", "text", "textId", "globalTid")
     module, launches = _training_module(ranges, strings)
@@ -69,11 +69,11 @@ def _trace(database: sqlite3.Connection, path: Path) -> Trace:
             _add(found, place, operation)
     if graphs := len(list(_rows(database, GRAPHS, *PLACE))):
         notes.append(
-            f"{graphs} CUDA graphs are known as a whole only, and count as other compute "
-            "(nsys --cuda-graph-trace=node records their kernels)"
+            f"{graphs} CUDA graphs count as other compute, because their kernels are not recorded "
+            "(nsys --cuda-graph-trace=node records them)"
         )
     if not found.has_rows:
-        notes.append("nothing was recorded on a GPU")
+        notes.append("the trace has no GPU activity")
     hosts = (str(value) for name, value in _rows(database, HOST, "name", "value") if name == "Hostname")
     return found.trace(next(hosts, path.stem), notes, launches=launches)
 

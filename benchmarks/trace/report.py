@@ -13,7 +13,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.text import title
-from benchmarks.trace.files import NO_CALLS, REPORT, SQLITE, XPLANE, Found, find_traces
+from benchmarks.trace.files import NO_CALLS, PROFILED_RUN, REPORT, SQLITE, XPLANE, Found, find_traces
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.nccl import NcclCalls, read_calls
 from benchmarks.trace.nsys import read_nsys
@@ -88,13 +88,13 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
     if not found.of(REPORT) and mean is None and (nccl is None or not nccl.rows):
         first = files[0] if files else None
         raise RequestError(
-            first.why_not if first else "no call of NCCL was traced",
+            first.why_not if first else "the trace has no NCCL call",
             where=first.path if first else str(found.files[0]),
             why="" if first else NO_CALLS,
-            next_command="a run with --profile=xplane makes another" if first else "",
+            next_command=PROFILED_RUN if first else "",
         )
     if run is not None and mean is not None and mean.devices < run.benchmark.gpus:
-        notes.append(f"{mean.devices} of {run.benchmark.gpus} devices are in the traces")
+        notes.append(f"the traces have {mean.devices} of {run.benchmark.gpus} devices")
     summary = next((file.summary for file in files if file.summary is not None), None)
     return TraceReport(
         place=str(place),
@@ -138,7 +138,7 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
     if (folder.path / RESULT).is_file():
         steps = [step for step in folder.each_stored_step() if step.attempt == attempt and step.rank == 0]
     else:
-        notes.append("the run has no result, so no step to compare: it was cut off, or has not ended")
+        notes.append("the run has no result to compare with: it was interrupted or has not ended")
     return ProfiledRun(benchmark, steps)
 
 
@@ -162,7 +162,7 @@ def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], 
             trace = dataclasses.replace(trace, host=trace.host + label)
             # Nsight Systems records from one step to another by CUDA's own marks: without CUDA, the whole program.
             summary = summarise(trace, kinds, asked if on_gpu or path.name.endswith(XPLANE) else None)
-            why_not = "" if summary else "it holds no operation of a device"
+            why_not = "" if summary else "it has no device operation"
         except RequestError as error:
             why_not = f"{error.what}: {error.why}" if error.why else error.what
         except OSError as error:

@@ -18,7 +18,7 @@ from benchmarks.trace.trace import Device, Mark, Numbers, Trace
 from benchmarks.values import Profiling, Value
 
 PICOSECONDS = 1e12
-NOT_WHOLE, DISTURBED = "not whole in the trace", "the profiler's start or stop is in them"
+NOT_WHOLE, DISTURBED = "incomplete in the trace", "with the profiler's start or stop"
 
 
 class StepWindow(Value, frozen=True):
@@ -83,9 +83,9 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
     found = find_steps(trace)
     if found is None:
         window = StepWindow(
-            how="the whole trace as the steps that were asked for, which it does not tell apart"
+            how="the whole trace as the requested steps, because it does not mark steps"
             if profiling
-            else "the whole trace as one, which tells no step from another",
+            else "the whole trace as one, because it does not mark steps",
             first_step=profiling.start_step if profiling else None,
             last_step=profiling.stop_step if profiling else None,
             steps=profiling.stop_step - profiling.start_step + 1 if profiling else 1,

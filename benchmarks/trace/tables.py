@@ -16,9 +16,9 @@ TITLES = {"copy": "copies"}
 Table = list[tuple[str, ...]]
 
 HOW_TO_READ = (
-    "Every moment belongs to one kind: to compute (matmul, attention, other) where any",
-    "operation computes, else to collectives, else to copies; so the parts add up to the",
-    "step. Collectives hold the wait for the slowest device.",
+    "Every moment counts as one kind: compute (matmul, attention, other) if any operation",
+    "computes, otherwise collectives, otherwise copies, so the parts add up to the step.",
+    "Collectives include the wait for the slowest device.",
 )
 
 
@@ -44,13 +44,13 @@ def _rows(report: TraceReport) -> Rows:
         window = report.summaries[0].window
         numbers = f"{window.first_step} to {window.last_step} " if window.first_step is not None else ""
         out = ", ".join(f"{count}: {why}" for why, count in window.left_out.items())
-        rows.append(("steps", f"{numbers}({window.steps}), {window.how}" + (f"\nleft out {out}" if out else "")))
+        rows.append(("steps", f"{numbers}({window.steps}), {window.how}" + (f"\nexcluded {out}" if out else "")))
     if report.mean is not None:
         text = f"{seconds_text(report.mean.seconds_per_step)}"
         if report.is_whole_trace:
-            rows.append(("in all", f"{text}, which is no step's time"))
+            rows.append(("in all", f"{text}, not the time of a step"))
         else:
-            clock = f", {seconds_text(compared.clock_seconds_per_step)} by our own clock" if compared else ""
+            clock = f", {seconds_text(compared.clock_seconds_per_step)} by Stepmark's clock" if compared else ""
             difference = f" ({compared.difference:+.2%})" if compared else ""
             rows.append(("step time", f"{text} in the trace{clock}{difference}"))
     notes = [*report.notes, *(note for summary in report.summaries for note in summary.notes)]
@@ -85,14 +85,10 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
         rows.append(_times_row(f"mean of {mean.devices}", mean, scale))
     shares = [mean.wall_seconds[kind] / mean.seconds_per_step if mean.seconds_per_step else 0 for kind in COLUMNS]
     rows.append(("share", *(f"{share:.1%}" for share in shares), f"{sum(shares):.1%}"))
-    rows.append(("at work in all", *(f"{mean.work_seconds[kind] * scale:.2f}" for kind in KINDS), "", ""))
+    rows.append(("busy in total", *(f"{mean.work_seconds[kind] * scale:.2f}" for kind in KINDS), "", ""))
     read, there = len(report.summaries), len(report.files)
     of = f"; mean of {read} of {there} files" if read < there else ""
-    title = (
-        f"where the time of the whole trace goes ({unit}{of})"
-        if report.is_whole_trace
-        else f"where a step goes ({unit} a step{of})"
-    )
+    title = f"time in the whole trace ({unit}{of})" if report.is_whole_trace else f"time in a step ({unit}{of})"
     more = [f"  {line}" for line in _more(len(single) - MOST_ROWS, "hosts" if several else "devices")]
     return [title, *columns(rows, numbers=range(1, len(rows[0]))), *more]
 
@@ -107,7 +103,7 @@ def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
 def _communication(mean: DeviceTimes) -> list[str]:
     exposed, work = mean.wall_seconds[COLLECTIVE], mean.work_seconds[COLLECTIVE]
     if not work:
-        return ["Exposed communication: none, the trace holds no collective."]
+        return ["Exposed communication: none, because the trace has no collective."]
     share = exposed / mean.seconds_per_step if mean.seconds_per_step else 0
     return [
         f"Exposed communication: {seconds_text(exposed)} of a step ({share:.1%});",
@@ -122,7 +118,7 @@ def _nccl_part(calls: NcclCalls) -> list[str]:
     title = f"NCCL calls: {calls.calls:,} by {plural(calls.writers, 'rank')}"
     if calls.unreadable_lines:
         title += f"; {calls.unreadable_lines} lines could not be read"
-    rows: Table = [("collective", "type", "ranks", "size", "calls a rank", "bytes a rank")]
+    rows: Table = [("collective", "type", "ranks", "size", "calls per rank", "bytes per rank")]
     rows += [
         (
             printable(row.collective),
@@ -134,5 +130,5 @@ def _nccl_part(calls: NcclCalls) -> list[str]:
         )
         for row in calls.rows[:MOST_CALLS]
     ]
-    more = _more(len(calls.rows) - MOST_CALLS, "kinds of call")
+    more = _more(len(calls.rows) - MOST_CALLS, "types of call")
     return [title, *columns(rows, numbers=range(2, 6)), *(f"  {line}" for line in more)]

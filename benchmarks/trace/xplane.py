@@ -18,6 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from benchmarks.errors import RequestError
+from benchmarks.trace.files import PROFILED_RUN
 from benchmarks.trace.kinds import UNCOUNTED, Instruction, Operation
 from benchmarks.trace.trace import Collector, Mark, Trace
 
@@ -49,8 +50,8 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
         raise RequestError(
             f"{path.name} cannot be read as an xplane trace",
             where=str(path),
-            why="it was cut off while it was written, or is another kind of file",
-            next_command="a run with --profile=xplane makes another",
+            why="it is incomplete or a different kind of file; profile a run again",
+            next_command=PROFILED_RUN,
         ) from None
 
 
@@ -88,14 +89,14 @@ class _Reading:
 
     def __init__(self, space: Any, path: PurePath) -> None:
         self._host = next(iter(space.hostnames), path.name.removesuffix(".xplane.pb"))
-        self._notes = [f"the profiler says: {text}" for text in (*space.errors, *space.warnings)]
+        self._notes = [f"the profiler reports: {text}" for text in (*space.errors, *space.warnings)]
         self._planes: dict[str, list[_Plane]] = {}
         while space.planes:  # each is let go of as soon as it is parsed
             plane = _Plane(messages()["XPlane"].FromString(space.planes.pop(0)))
             if plane.name in (HOST_PLANE, PROGRAMS_PLANE, TIMES_PLANE) or DEVICE_PLANE.fullmatch(plane.name):
                 self._planes.setdefault(plane.name, []).append(plane)
         if not self._planes:
-            raise DecodeError("it holds none of a profiler's planes")
+            raise DecodeError("it does not have any of a profiler's planes")
         self._found = Collector()
         self._marks: dict[str, list[Mark]] = {}
         times = self._planes.get(TIMES_PLANE, [])

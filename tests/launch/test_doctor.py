@@ -70,7 +70,7 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
     _, count, down = nodes.choose(found, JobOptions(), None)
     assert count == 2
     assert set(down) == {"node2", "node4"}
-    assert "Slurm says it is down" in down["node2"]
+    assert "Slurm reports down" in down["node2"]
     assert nodes.choose(found, JobOptions(), 1) == (JobOptions(), 1, {})
     with pytest.raises(RequestError, match="2 nodes are up, but 3 must be") as refused:
         nodes.choose(found, JobOptions(), 3)
@@ -265,7 +265,7 @@ def test_a_node_that_is_down_fails_and_its_list_works_with_exclude(cluster: Runn
         cluster.slurm("scontrol", "update", f"NodeName={down}", "State=RESUME")
         until(lambda: cluster.slurm("sinfo", "-h", "-n", down, "-o", "%T").stdout.strip() == "idle", "it is back")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"answers: {down}: Slurm says it is" in done.stdout
+    assert f"answers: {down}: Slurm reports" in done.stdout
     assert listed(tmp_path, "nodes-fail.txt") == [down]
     exclude = f"--exclude={only(tmp_path) / 'nodes-fail.txt'}"
     assert exclude in done.stdout

@@ -51,7 +51,7 @@ def test_a_run_of_a_version_that_judged_otherwise_is_refused(words: tuple[str, .
     script, *rest = words
     done = forked.run(SCRIPT.with_name(script), *rest, run)
     assert done.returncode == EXIT_REFUSED
-    for said in ("made by Stepmark 0.12.0", f"where: {run}", "why: ", "next: "):
+    for said in ("Stepmark 0.12.0 made the run", f"where: {run}", "why: ", "next: "):
         assert said in done.stderr
     assert (run / "result.json").read_bytes() == stored
 
@@ -69,7 +69,7 @@ def test_a_run_that_a_launcher_still_writes_is_not_judged(words: tuple[str, ...]
         done = forked.run(SCRIPT, *words, run)
         state = forked.run(SCRIPT.with_name("status.py"), run)
     assert done.returncode == EXIT_REFUSED
-    assert "the run still goes on" in done.stderr
+    assert "the run is still running" in done.stderr
     assert not (run / "result.json").exists()
     assert "running" in state.stdout
     assert "no step for 1 h" in state.stdout

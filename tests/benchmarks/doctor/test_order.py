@@ -121,7 +121,7 @@ def test_what_says_nothing_of_the_end(line: str) -> None:
 def test_a_run_that_failed_without_a_word_in_its_logs() -> None:
     silent = diagnosis(Known(failed=True, recorded=True), a_log=steps(4))
     assert (silent.failed, silent.entries) == (True, [])
-    assert headline(silent).endswith("do not say why")
+    assert headline(silent).endswith("do not show the reason")
 
 
 # --- unknown failures -------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_unknown_errors_of_many_ranks_are_grouped() -> None:
     }
     found = diagnosis(**logs, rank_8_log=TRACE + "TypeError: something else\n")
     assert [one.ranks for one in found.entries] == [list(range(8)), [8]]
-    assert "8 ranks say so: 0-7" in diagnosis_text(found)
+    assert "8 ranks show it: 0-7" in diagnosis_text(found)
 
 
 # --- a rank that was stopped (SIGSTOP), and woken when the job was ended ------------------------------
@@ -184,4 +184,4 @@ def test_all_ranks_that_fell_silent_are_named(named: str, ranks: list[int]) -> N
     for log in (text, "".join(f"0: {line}\n" for line in text.splitlines())):
         found = diagnosis(rank_0_log=log)
         assert [(one.id, one.ranks) for one in found.entries] == [("jax_silent", ranks)]
-        assert "say so" not in diagnosis_text(found)
+        assert "show it" not in diagnosis_text(found)

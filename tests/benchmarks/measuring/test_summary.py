@@ -127,7 +127,7 @@ def test_a_good_run_is_valid() -> None:
             "rank 0 failed (ValueError: no) after step 3",
         ),
         ([], [Ended(rank=0, exit_code=7)], "rank 0 ended with exit code 7 after step 3"),
-        ([], [DONE], "rank 0 ended without saying so after step 3"),
+        ([], [DONE], "rank 0 ended without a final record after step 3"),
         ([], [Ended(rank=0, exit_code=None)], "rank 0 did not end and was killed after step 3"),
         (
             [WorkerEnd(rank=0, status="interrupted")],
@@ -136,7 +136,7 @@ def test_a_good_run_is_valid() -> None:
         ),
         (None, [Ended(rank=0, exit_code=1)], "rank 0 ended with exit code 1 after step 3"),
         (None, [], f"{NO_RECORD} after step 3"),
-        (None, [DONE], "4 of 10 steps were trained"),
+        (None, [DONE], "the run trained 4 of 10 steps"),
     ],
 )
 def test_a_run_that_did_not_go_through_failed(ends: list[WorkerEnd] | None, ended: list[Ended], reason: str) -> None:
@@ -177,12 +177,12 @@ def test_broken_assertions_make_it_invalid_and_keep_its_figures() -> None:
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ({"parameters": 999}, "rank 0: the framework made 999 parameters, llama2_tiny has 106,816"),
+        ({"parameters": 999}, "rank 0: the framework created 999 parameters, but llama2_tiny has 106,816"),
         (
             {"trainable_parameters": 999},
-            "rank 0: the framework trained 999 parameters, 106,816 were to be trained",
+            "rank 0: the framework trained 999 parameters instead of 106,816",
         ),
-        ({"mesh": {"data": 2}}, "rank 0: the mesh spans 2 devices, the benchmark 1"),
+        ({"mesh": {"data": 2}}, "rank 0: the mesh has 2 devices, but the benchmark has 1"),
     ],
 )
 def test_a_framework_that_trained_something_else_makes_it_invalid(other: dict[str, Any], reason: str) -> None:
@@ -234,7 +234,7 @@ def test_faster_than_the_hardware_is_invalid() -> None:
 def test_failed_outranks_invalid_and_both_reasons_are_told() -> None:
     record = record_of(steps_of(GOOD[:4]), [WorkerEnd(rank=0, status="done", failures=["NaN"])])
     result = result_of(record, DONE)
-    assert (result.status, result.reasons) == ("failed", ["4 of 10 steps were trained", "rank 0: NaN"])
+    assert (result.status, result.reasons) == ("failed", ["the run trained 4 of 10 steps", "rank 0: NaN"])
 
 
 # --- no false claims --------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_emulated_fp8_is_valid_says_so_and_claims_no_speed() -> None:
     assert (result.tokens_per_second, result.tokens_per_second_per_gpu, result.mfu) == (None, None, None)
     assert result.days_per_trillion_tokens is None
     assert "fp8 is emulated" in result.null_because["seconds_per_step"]
-    assert any("valid for correctness only" in note for note in result.notes)
+    assert any("valid only for correctness" in note for note in result.notes)
     assert result.loss.first == 6.0
     assert result.window.counted == 9
 
@@ -371,7 +371,7 @@ def test_what_is_computed_twice_makes_hfu_and_without_it_hfu_is_null() -> None:
     assert known.hfu[0].percent > known.mfu[0].percent
     unknown = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
     assert unknown.hfu is None
-    assert "it is not known what was computed twice" in unknown.null_because["hfu"]
+    assert "the recomputed work is unknown" in unknown.null_because["hfu"]
 
 
 def test_a_measured_peak_gives_a_cpu_its_mfu() -> None:
@@ -454,8 +454,8 @@ def test_a_profile_that_is_proven_is_no_reason_against_a_run() -> None:
 @pytest.mark.parametrize(
     ("way", "seen", "hardware", "reason"),
     [
-        ("nsys", None, "h100", "pgle: not applied: the run left nothing that would show it"),
-        ("auto", None, "cpu", "pgle: not applied: the run left nothing that would show it"),
+        ("nsys", None, "h100", "pgle: not applied: the run left no evidence"),
+        ("auto", None, "cpu", "pgle: not applied: the run left no evidence"),
         ("auto", EMPTY, "h100", "pgle: not applied: every trace was empty"),
         (
             "auto", msgspec.structs.replace(EMPTY, recompile_step=None), "cpu",

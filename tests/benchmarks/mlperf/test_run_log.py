@@ -85,7 +85,7 @@ def test_a_line_is_found_whatever_stands_before_it(before: str) -> None:
         (":::MLLOG {nothing}", "not JSON"),
         (line("seed", 7)[:30] + line("seed", 8), "mingled"),
         (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": []} x', "not JSON"),
-        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": [1]}', "its metadata"),
+        (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": [1]}', "or metadata"),
     ],
 )
 def test_a_line_that_is_none_is_named(text: str, reason: str) -> None:

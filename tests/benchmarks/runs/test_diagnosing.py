@@ -66,7 +66,7 @@ def test_a_healthy_log(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(HEALTHY.read_text() + "training finished\n")
     done = doctor("a.log", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "nothing wrong was found in 12 lines of steps" in done.stdout
+    assert "found no error in 12 lines of steps" in done.stdout
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_the_reasons_of_a_result_are_shown_where_the_logs_show_none(tmp_path: Pa
     (run / RESULT).write_text(json.dumps({**result, "status": "failed", "reasons": ["it stopped\x1b[31m"]}))
     done = doctor("logs", run, cwd=tmp_path)
     assert done.returncode == 3
-    assert "its logs do not say why\n  result  it stopped" in done.stdout
+    assert "do not show the reason\n  result  it stopped" in done.stdout
     assert "\x1b" not in done.stdout
 
 
 def test_a_run_that_goes_on_or_waits_has_not_failed(tmp_path: Path) -> None:
-    for name, words in (("nemo_lora", "the run still goes on"), ("jax_on_slurm", "has not been collected")):
+    for name, words in (("nemo_lora", "the run is still running"), ("jax_on_slurm", "is not collected yet")):
         shutil.copytree(STORED / name, tmp_path / name)
         (tmp_path / name / RESULT).unlink()
         with (tmp_path / name / STEPS).open("rb") as launcher:
@@ -177,5 +177,5 @@ def test_a_job_that_failed_and_was_not_collected_has_failed(tmp_path: Path) -> N
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "state": "FAILED"}))
     done = doctor("logs", run, cwd=tmp_path)
     assert done.returncode == 3
-    assert "its job ended (FAILED), and has" in done.stdout
+    assert "its job ended (FAILED) and is" in done.stdout
     assert f"python launch/status.py --collect '{run}'" in done.stdout

@@ -85,7 +85,7 @@ def test_a_check_that_was_well_and_then_crashed_is_not_called_ok() -> None:
 def test_a_crash_is_not_laid_to_a_module_that_was_missed_before(code: int) -> None:
     log = "WARNING: No module named 'nemo_run'\nF0000 cuda_dnn.cc: no cuDNN\n"
     assert reason(log, code=code).endswith(
-        f"it crashed (exit code {code}); its last words: F0000 cuda_dnn.cc: no cuDNN"
+        f"it crashed (exit code {code}); its last output: F0000 cuda_dnn.cc: no cuDNN"
     )
 
 

@@ -128,7 +128,7 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
         ["TIMEOUT: ", "rank 1 on node2 ended with exit code 3 after step 11", "3 other ranks were ended after it"],
     ),
     (said("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks left no record of their end"]),
-    (said("COMPLETED"), {"steps": 11}, "failed", ["11 of 12 steps were trained"]),
+    (said("COMPLETED"), {"steps": 11}, "failed", ["the run trained 11 of 12 steps"]),
     (None, {}, "valid", []),  # not collected: judged by its own record
     (None, {"job": []}, "failed", ["unknown: "]),
 ]
@@ -271,13 +271,13 @@ def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -
         steps_of(hung, rank, steps)
     result = result_of(queued)
     assert result.reasons == [
-        "hung: job 7 trained no step for 300 s after step 5 (node[1-4]); rank 1 had trained 5 steps only; "
-        "Slurm says FAILED"
+        "hung: job 7 trained no step for 300 s after step 5 (node[1-4]); rank 1 had trained only 5 steps; "
+        "Slurm reports FAILED"
     ]
     assert (result.attempts[0].outcome, result.attempts[0].rank) == ("hung", 1)
     for rank in (1, 2, 3):
         steps_of(hung, rank, 0)
-    assert "; rank 1 and 2 more had trained 0 steps only; " in result_of(queued).reasons[0]
+    assert "; rank 1 and 2 more had trained only 0 steps; " in result_of(queued).reasons[0]
 
 
 def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leave: Callable[..., Path]) -> None:

@@ -188,7 +188,7 @@ def test_an_edit_of_the_files_is_found(whole_run: RunFolder) -> None:
     path.write_text(text)
     assert now() == []
     (whole_run.path / STEPS).write_text("".join((whole_run.path / STEPS).read_text().splitlines(True)[:-1]))
-    assert now() == ["steps.jsonl: 11 steps are stored, the raw files hold 12"]
+    assert now() == ["steps.jsonl has 11 steps, but the raw files have 12"]
 
 
 def test_an_edit_of_the_raw_files_is_found_too(whole_run: RunFolder) -> None:

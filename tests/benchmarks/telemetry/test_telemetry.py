@@ -197,7 +197,7 @@ def test_what_no_gpu_says_is_null_with_a_reason() -> None:
     known = {name for name in found.__struct_fields__ if getattr(found, name) is not None}
     assert known == {"gpus", "null_because", "notes"}
     assert found.null_because.keys() == set(found.__struct_fields__) - known
-    assert found.null_because["throttled"] == "the driver does not say it of all GPUs"
+    assert found.null_because["throttled"] == "the driver does not report it for all GPUs"
 
 
 def test_a_gpu_that_fell_off_is_named_and_the_others_are_counted() -> None:
@@ -233,7 +233,7 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
     assert found.gpu.sm_clock_mhz_highest == 1980
     assert found.gpu.ecc_uncorrected == found.gpu.remapped_rows == 0
     width = f"{window[1] - window[0]:.3g}"
-    why = f"the window of {width} s holds {count} samples of a node, one is taken every 1 s"
+    why = f"the window of {width} s has only {count} samples of a node (one every 1 s)"
     assert why_no_energy(found) == why
     nulls = (
         "power_watts_mean",
@@ -353,7 +353,7 @@ def test_the_rows_of_a_run_with_gpus() -> None:
 
     found = figures(node("a", rows=rows), node("b"), tokens=900)
     assert telemetry_rows(found, rank_spread([step(1), step(1, rank=1, seconds=1.5)], [1], [])) == [
-        ("energy", "3.6 kJ, 4 J a token, 500 W of 700 a GPU"),
+        ("energy", "3.6 kJ, 4 J per token, 500 W of 700 per GPU"),
         ("SM clock", "1755 MHz median of 1980 at most; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
         ("throttled", "software power cap 25%, hardware thermal 11% of the samples"),
         ("GPU errors", "1 new ECC errors"),

@@ -119,7 +119,7 @@ def test_a_table_without_rows_is_left_out_of_an_export(tmp_path: Path, table: st
 
 def test_what_is_known_in_part_is_a_note(database: Database) -> None:
     trace = read_nsys(database.path)
-    assert (trace.devices, trace.notes) == ([], ["nothing was recorded on a GPU"])
+    assert (trace.devices, trace.notes) == ([], ["the trace has no GPU activity"])
     with closing(sqlite3.connect(database.path)) as connection, connection:
         connection.execute(
             "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER)"
@@ -127,7 +127,7 @@ def test_what_is_known_in_part_is_a_note(database: Database) -> None:
         connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (0, 1000, 0)")
     trace = read_nsys(database.path)
     assert "CUDA graph" in {one.kernel for one in trace.operations}
-    assert trace.notes[0].startswith("1 CUDA graphs are known as a whole only")
+    assert trace.notes[0].startswith("1 CUDA graphs count as other")
 
 
 def test_what_is_no_whole_export_is_refused(database: Database, tmp_path: Path) -> None:

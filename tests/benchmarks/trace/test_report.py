@@ -238,7 +238,7 @@ def test_another_phase_that_is_named_is_summarised_without_our_clock(make_run: C
         report = as_json("trace", place)
         assert [(file["path"], file["summary"] is None) for file in report["files"]] == [(str(profile), False)]
         assert report["comparison"] is None
-        assert report["notes"][0].startswith("phase profile: recorded with overlap off")
+        assert report["notes"][0].startswith("phase profile: recorded without overlap")
 
 
 def test_the_ranks_of_a_node_are_told_apart_by_the_names_of_their_reports(make_run: Callable[..., RunFolder]) -> None:
@@ -287,12 +287,12 @@ def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[.
     for word in ("the run has no trace", "--profile=none"):
         assert word in said
     (folder.phase_dir("perf") / "nccl-n1-1.log").write_text("h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n")
-    assert "no call of NCCL was traced" in refused("trace", folder.path)
+    assert "the trace has no NCCL" in refused("trace", folder.path)
     add_report(folder, "tiny_7_0_0-prof", "profile")
     (folder.phase_dir("perf") / "nccl-n1-1.log").unlink()
     assert "the run has no trace" in refused("trace", folder.path)
     (tmp_path / "notes.txt").write_text("nothing")
-    assert "no such file or folder" in refused("trace", tmp_path / "absent")
+    assert "file or folder does not exist" in refused("trace", tmp_path / "absent")
     (tmp_path / "empty").mkdir()
     for place in ("empty", "notes.txt"):
-        assert "there is no trace here" in refused("trace", tmp_path / place)
+        assert "found no trace" in refused("trace", tmp_path / place)

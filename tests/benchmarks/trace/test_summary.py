@@ -67,7 +67,7 @@ MARKS = {20: 0, 21: 1, 22: 11, 23: 21}
 # A step of 10 ms: 3 of matmul, a gather of 4 of which 2 lie under it, a copy of 3 of which 1 lies under the gather.
 PARTS = ((0, 3, "dot.1"), (1, 5, "all-gather.1"), (4, 7, "copy.1"), (7, 8, "tanh.1"), (0, 9.5, "while.1"))
 LONGER = trace_of(steps_of(6, *PARTS), marks={step: 10 * step - 200 for step in range(20, 26)})
-CUT, PROFILER = "not whole in the trace", "the profiler's start or stop is in them"
+CUT, PROFILER = "incomplete in the trace", "with the profiler's start or stop"
 ASKED = Profiling(ranks=[0], start_step=45, stop_step=48)
 WITHOUT = trace_of([(5, 9, "dot.1"), (9, 25, "tanh.1")], module="")
 

@@ -123,7 +123,7 @@ def test_the_marks_are_those_of_the_commonest_name() -> None:
 def test_what_the_profiler_says_is_a_note() -> None:
     maker = SpaceMaker().plane("/device:GPU:0", {"Stream #1": [("k", 5, 1)]})
     maker.space.errors.append("Dropped 12 events")
-    assert read(maker).notes == ["the profiler says: Dropped 12 events"]
+    assert read(maker).notes == ["the profiler reports: Dropped 12 events"]
 
 
 # --- invalid traces -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError, StepmarkError
+from benchmarks.errors import SAME_COMMAND, RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, requests_of, resolve
 from benchmarks.runs import campaign_record
 from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFolder
@@ -360,7 +360,7 @@ def test_a_record_that_cannot_be_written_starts_nothing_more(
     monkeypatch.setattr(campaign_record, "write_atomically", fill)
     with pytest.raises(RunError, match="No space left on device") as refusal:
         run(queue)
-    assert "the same command then resumes" in refusal.value.next_command
+    assert refusal.value.next_command == SAME_COMMAND
     assert queue.started == [1]
     assert f"still in the queue: {queue.open_jobs()[0]}\n" in capsys.readouterr().err
 

@@ -95,7 +95,7 @@ def test_two_processes_at_the_same_time_make_it_once(tiny: Tiny) -> None:
     assert len(tiny.imports()) == 1
     errors = outputs[0][1] + outputs[1][1]
     assert "which creates it" in errors
-    assert "made by the other process, reused" in errors
+    assert "the other process has created it" in errors
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.
     assert "-m uv python install 3.98" in without.value.next_command
 
 
-# --- made by another user -----------------------------------------------------------------------
+# --- another user may have changed -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["home", "environment", "bin"])
@@ -217,7 +217,7 @@ def test_what_another_user_can_write_is_never_started(
         os.chown(folder, 65534, 65534)
     else:
         folder.chmod(0o777)
-    with pytest.raises(RequestError, match="made by another user") as caught:
+    with pytest.raises(RequestError, match="another user may have changed") as caught:
         venvs.ensure(spec)
     assert str(folder) in caught.value.why
 

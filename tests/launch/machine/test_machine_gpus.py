@@ -289,7 +289,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_a_run_that_would_hang_and_all_steps_a
     code, result, run = run_toy(tmp_path, toy, "--set=fault=hang@4", "--set=fault_rank=1")
     assert (code, result["status"]) == (1, "failed")
     assert "GPU 1 (00000000:11:00.0)" in result["reasons"][0]  # type: ignore[index]
-    assert "fell off the bus: NVML says NVMLError_GpuIsLost" in result["reasons"][0]  # type: ignore[index]
+    assert "fell off the bus: NVML reports NVMLError_GpuIsLost" in result["reasons"][0]  # type: ignore[index]
     assert [json.loads(line)["step"] for line in (run / "steps.jsonl").open()].count(3) == 2
     done = forked.run(REPOSITORY / "launch/verify.py", run, env={**os.environ, **toy}, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
