@@ -39,11 +39,11 @@ def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
     if result.not_comparable:
         return "; ".join(result.not_comparable)
     if benchmark.dtype in benchmark.hardware.emulated:
-        return f"{benchmark.dtype} is emulated on {benchmark.hardware.title}: its speed says nothing"
+        return f"{benchmark.hardware.title} emulates {benchmark.dtype}, so its speed has no meaning"
     if result.status != "valid":
         return f"{result.status}: {reasons_text(result.reasons) or 'no reason is given'}"
     if baseline and result.slowed_by:
-        return f"slowed on purpose by {result.slowed_by:.0%}: it can be no baseline"
+        return f"slowed on purpose by {result.slowed_by:.0%}, so it cannot be a baseline"
     if result.seconds_per_step.median is None:
         return f"it has no speed: {result.null_because.get('seconds_per_step', 'unknown')}"
     return None

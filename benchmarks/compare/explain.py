@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "XLA flag": ("XLA flags", 84, "it changes how XLA compiles the step"),
     "device": ("devices", 82, "another device"),
     "image": ("image or lock file", 76, "it holds every library that the step uses"),
-    "argument": ("arguments", 74, "it tells the framework how to train"),
+    "argument": ("arguments", 74, "it configures the training"),
     "layout": ("layout as the framework made it", 72, "devices share the work differently"),
     "program": ("program of the step", 66, "a setting, an argument or code changed the compiled program"),
     "node": ("nodes", 60, "nodes differ in clocks, cooling and place in the network"),

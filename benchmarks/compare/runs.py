@@ -62,7 +62,7 @@ def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, Pair
 def read_run(folder: RunFolder) -> ComparedRun:
     """RequestError: it has no result, or a file that can't be read."""
     if not (folder.path / RESULT).exists():
-        what, command = "it has no result.json: it goes on, or was cut off", "python launch/status.py says which"
+        what, command = "it has no result.json: it is still running or was interrupted", "python launch/status.py"
         raise RequestError(what, where=str(folder.path), next_command=command)
     result = folder.stored_result()
     events = folder.job_events(figures_from(result.attempts).attempt if result.attempts else 1)

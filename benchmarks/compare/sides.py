@@ -64,7 +64,7 @@ class Sides:
         try:
             return [run for folder in sorted(self._folders) for run in self._open_index(folder).select([])]
         except (RequestError, OSError) as error:
-            print(f"stepmark: earlier runs are not looked at: {error}", file=sys.stderr)
+            print(f"stepmark: earlier runs are ignored: {error}", file=sys.stderr)
             return []
 
     def list_command(self) -> str:
@@ -88,7 +88,7 @@ class Sides:
         found = find_runs(Path(name)) if Path(name).is_dir() else []
         if not found and "/" in name and not (Path(name) / BENCHMARK).is_file():
             raise RequestError(
-                f"'{name}' is not a run's folder, and contains no runs", where=str(Path(name).absolute()),
+                f"'{name}' is neither a run nor a folder of runs", where=str(Path(name).absolute()),
                 next_command=self.list_command(),
             )  # fmt: skip
         return found or [find_run(name, self._output_dir)]

@@ -66,10 +66,10 @@ def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
 
 def _notes(schedule: Schedule, hardware: Hardware, rates: "Rates") -> Iterator[str]:
     if hardware.name not in MEASURED_ATTENTION:
-        yield f"attention reaches the share of the peak that cuDNN does on an H100, also on {hardware.title}"
+        yield f"attention is assumed to reach the same share of the peak on {hardware.title} as cuDNN on an H100"
     used = {one.dtype for operations in schedule.computations.values() for one in operations if one.what == "matmul"}
     for dtype in sorted(used - rates.matmul_flops.keys()):
-        yield f"no achievable rate of {dtype} matmuls is known: they are timed by the bytes they move alone"
+        yield f"no achievable rate of {dtype} matmuls is known, so their time comes from the bytes they move"
 
 
 # --- what one operation takes -------------------------------------------------------------------

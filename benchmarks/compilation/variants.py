@@ -36,7 +36,7 @@ def named(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Reques
                 raise RequestError(
                     f"two variants are called '{name}'",
                     where="--flags_ab, or the lists in --set",
-                    next_command="each value once in a list, and a name of its own for each set of flags",
+                    why="use each value once in a list, and a different name for each set of flags",
                 )
             found[name] = msgspec.structs.replace(request, settings={**request.settings, **more})
     return found
@@ -51,7 +51,7 @@ def _cells(request: Request) -> list[Request]:
     empty = next((key for words in lists for key, word in words if not word and len(words) > 1), None)
     if empty is not None:
         raise RequestError(
-            f"--set={empty}: a value of the list is empty", where="--set", next_command=f"--set={empty}=A,B"
+            f"--set={empty} has an empty value in its list", where="--set", next_command=f"--set={empty}"
         )
     return [msgspec.structs.replace(request, settings=dict(settings)) for settings in itertools.product(*lists)]
 
@@ -79,7 +79,7 @@ def flag_sets(text: str) -> dict[str, dict[str, str]]:
             raise RequestError(
                 f"--flags_ab: '{part.strip()}' cannot be read",
                 where="--flags_ab",
-                why="each variant is a name of its own, a colon and flags as --xla_NAME=VALUE; a semicolon parts two",
+                why="a variant is NAME: --xla_NAME=VALUE ..., and a semicolon separates two variants",
                 next_command=EXAMPLE,
             )
         found[name] = {key: value for key, _, value in flags}
@@ -109,13 +109,13 @@ def grid(programs: Mapping[str, Program]) -> Grid:
     names = {title(program.benchmark) for program in programs.values()}
     name = names.pop() if len(names) == 1 else programs[first].benchmark.model.name
     count = plural(len(programs), "variant")
-    return Grid(f"{name} · {count} compiled here, the fewest exposed bytes first", titles, rows)
+    return Grid(f"{name} · {count} compiled here, sorted by exposed bytes", titles, rows)
 
 
 def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
     return [
         *(error.what for error in failed.values()),
-        "Ranked by whether it fits, then by the bytes per token that no matmul or attention hides.",
+        "Sorted by whether it fits, then by the bytes per token that no matmul or attention hides.",
         f"A compiler without a GPU cannot know {UNKNOWN}.",
     ]
 
@@ -143,14 +143,14 @@ def too_large(programs: Mapping[str, Program]) -> RequestError | None:
     if any(program.fits for program in programs.values()):
         return None
     name, least = min(programs.items(), key=lambda one: one[1].compiled.peak_bytes)
-    several = f"none of the {len(programs)} programs, of which '{name}' is the smallest, fits"
+    several = f"'{name}', the smallest of {len(programs)} programs, does not fit"
     what = "the program does not fit" if len(programs) == 1 else several
     largest = max(least.memory, key=lambda kind: kind.held_bytes)
     return RequestError(
         f"{what} the device",
         where=compiled_report.fits_text(least),
-        why=f"most of it is {largest.name}: {bytes_text(largest.held_bytes)}",
-        next_command="more GPUs (--gpus), a smaller --set=micro_batch_size, or --set=remat_policy=full",
+        why=f"most of it is {largest.name}: {bytes_text(largest.held_bytes)}; more GPUs or a smaller batch also help",
+        next_command="--set=remat_policy=full",
     )
 
 

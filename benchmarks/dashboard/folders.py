@@ -68,17 +68,18 @@ def alone(logdir: Path) -> Iterator[None]:
         status = logdir.stat()
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
             raise RequestError(
-                "another user made this dashboard, or can write into it",
+                "another user made this dashboard or can write to it",
                 where=str(logdir),
-                why="links in it could make an update overwrite or remove your files elsewhere",
-                next_command="--dashboard_dir=DIR with your own folder",
+                why="links in it could let an update overwrite or remove your other files; pass --dashboard_dir=DIR with "
+                "your own folder",
+                next_command="--dashboard_dir=",
             )
     if logdir.exists() and not (logdir / STATE).is_dir() and (not logdir.is_dir() or any(logdir.iterdir())):
         raise RequestError(
-            "this is no dashboard, and it is not empty",
+            "the folder is not empty and not a dashboard",
             where=str(logdir),
-            why="a dashboard's folder is kept as it should be, so foreign files in it could be lost",
-            next_command="--dashboard_dir=DIR with a new or an empty folder",
+            why="an update could remove its files; pass --dashboard_dir=DIR with a new or empty folder",
+            next_command="--dashboard_dir=",
         )
     (logdir / STATE).mkdir(parents=True, exist_ok=True)
     with (logdir / STATE / LOCK).open("wb") as stream:

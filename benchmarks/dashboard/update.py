@@ -70,7 +70,7 @@ def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
         try:
             reports.append(files.read_json(path, NightReport))
         except (OSError, *files.NOT_JSON) as error:
-            notes.append(f"a night of {path.parent.name} is left out: {path.name}: {error}")
+            notes.append(f"a night of {path.parent.name} is skipped: {path.name}: {error}")
     return reports
 
 

@@ -52,7 +52,7 @@ class Packed(NamedTuple):
 def write_archive(folders: Sequence[Path], target: Path) -> Packed:
     """Write the whole archive or nothing; an existing file is not touched."""
     if target.exists():
-        raise RequestError("there is such a file already", where=str(target), next_command="another name, or move it")
+        raise RequestError("the file already exists", where=str(target), why="choose another name, or move the file")
     sources, skipped = _sources(folders)
     sums = {name: _sha256(path) for name, path in sources.items()}
     data = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
@@ -68,7 +68,7 @@ def write_archive(folders: Sequence[Path], target: Path) -> Packed:
                 with path.open("rb") as stream:
                     tar.addfile(_member(name, path.stat().st_size), stream)
                 if _sha256(path) != sums[name]:
-                    raise RunError("a file was changed while it was archived", where=str(path))
+                    raise RunError("a file changed during archiving", where=str(path))
         temporary.replace(target)
     except OSError as error:
         raise RunError(f"the archive could not be written: {error.strerror or error}", where=str(target)) from None
@@ -85,7 +85,7 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
     names = [folder.name for folder in folders]
     for folder in folders:
         if not _RUN_NAME.fullmatch(folder.name) or names.count(folder.name) > 1:
-            raise RequestError("two runs have this name, or it is none of a run", where=str(folder))
+            raise RequestError("two runs have this name, or it is not the name of a run", where=str(folder))
         for path in _files(folder):
             relative = path.relative_to(folder).as_posix()
             if relative.partition("/")[0] == LEFT_OUT:
@@ -144,12 +144,12 @@ def unpack(archive: Path, target: Path) -> Unpacked:
         data = read(target / SUMS)
         lines = [_SUM.fullmatch(line) for line in data.decode().splitlines()]
         if not lines or not all(lines):
-            raise ValueError(f"{SUMS} names no run's file, or has a line that is no sum")
+            raise ValueError(f"{SUMS} has no file of a run, or an invalid line")
         sums = {line[2]: line[1] for line in lines if line}
     except FileNotFoundError:
-        return Unpacked(None, [f"it has no {SUMS}"])
+        return Unpacked(None, [f"{SUMS} is missing"])
     except _NOT_SOUND as error:
-        why = f"it is cut off, damaged, or no archive of runs: {str(error) or type(error).__name__}"
+        why = f"it is incomplete, damaged, or not an archive of runs: {str(error) or type(error).__name__}"
         return Unpacked(None, [why])
     differences = list(_differences(target, sums))
     size = sum(path.stat().st_size for path in _files(target))
@@ -168,9 +168,9 @@ def _differences(target: Path, sums: Mapping[str, str]) -> Iterator[str]:
     del found[SUMS]
     for name, path in sorted(found.items()):
         if path.is_symlink() or not path.is_file():
-            yield f"{name} is no plain file"
+            yield f"{name} is not a plain file"
         elif name not in sums:
-            yield f"{name} was added: {SUMS} does not name it"
+            yield f"{name} was added: it is not in {SUMS}"
         elif _sha256(path) != sums[name]:
-            yield f"{name} was changed: its sha256 is another"
+            yield f"{name} was changed: its sha256 differs"
     yield from (f"{name} is missing" for name in sorted(sums.keys() - found.keys()))

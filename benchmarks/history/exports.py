@@ -82,7 +82,7 @@ def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
 def _notes(entry: FinishedRun) -> list[str]:
     """Return what a reader must know before using the row, and the labels of the run."""
     notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
-    notes += [f"never to be compared: {reason}" for reason in entry.not_comparable]
+    notes += [f"not comparable: {reason}" for reason in entry.not_comparable]
     if entry.window.settling == "still moving":
         notes.append(f"still moving: the median may be off by up to {entry.window.median_off_percent or 0:.2g}%")
     if entry.slowed_by:
@@ -101,9 +101,9 @@ def _closing(listing: Selected) -> str:
     by_status = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
     lines = [f"{runs} in {listing.folder}{asked}{by_status}"]
     if any(entry.metrics.seconds_per_step is None or entry.mfu.percent is None for entry in listing.runs):
-        lines.append(f"{NOTHING}: not known; the run's result.json says why")
+        lines.append(f"{NOTHING}: unknown; the run's result.json gives the reason")
     if counts.get(RUNNING):
-        lines.append(f"{RUNNING}: there is no result yet; python launch/status.py says what became of it")
+        lines.append(f"{RUNNING}: no result yet; python launch/status.py shows the state")
     return "\n".join(lines)
 
 

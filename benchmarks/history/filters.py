@@ -63,22 +63,22 @@ def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> C
     where = f"--{flag}" if flag else ""
 
     def refused(why: str) -> RequestError:
-        return RequestError(f"'{text}' is no condition", where=where, why=why, next_command=example)
+        return RequestError(f"'{text}' is not a condition", where=where, why=why, next_command=example)
 
     found = _FORM.fullmatch(text)
     if found is None:
-        raise refused("KEY=VALUE is expected; besides = there are != < <= > >=")
+        raise refused("use KEY=VALUE, or another operator: != < <= > >=")
     name, sign, typed = found.groups()
     if name not in KEYS:
-        what = f"'{text}': runs are not looked for by '{name}'"
+        what = f"'{text}': unknown key '{name}'"
         raise UnknownName(what, name, KEYS, where=where, next_command=example)
     values = [value.strip() for value in typed.split(",")]
     wrong = next(filter(None, (_wrong(name, value) for value in values)), "")
     if not wrong and sign not in ("=", "!="):
         if KEYS[name].kind not in ("number", "date", "order"):
-            wrong = f"{name} is a word, it has no order: {name}=... and {name}!=... are known"
+            wrong = f"{name} is a word without an order, so use = or !="
         elif len(values) > 1:
-            wrong = "that is compared with one value; several may follow = and !="
+            wrong = "use one value; only = and != accept several"
     if wrong:
         raise refused(wrong)
     if KEYS[name].kind == "date":
@@ -89,13 +89,13 @@ def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> C
 def _wrong(name: str, value: str) -> str:
     kind = KEYS[name].kind
     if not value or not value.isprintable():
-        return f"a value is expected after {name}"
+        return f"{name} needs a value"
     if value[0] in "=<>!":
-        return "the signs are = != < <= > >="
+        return "the operators are = != < <= > >="
     if kind == "number" and not _NUMBER.fullmatch(value):
-        return f"{name} is a number, '{value}' is none"
+        return f"{name} needs a number, not '{value}'"
     if kind == "date" and not _DATE.fullmatch(value):
-        return "that is no date; 2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC) are some"
+        return "use a date such as 2026-11-22, 2026-11 or 2026-11-22T03:45 (UTC)"
     return ""
 
 

@@ -35,7 +35,7 @@ Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands th
 NO_RUNS = re.compile(r"dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?")
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
-FOREIGN = f"no run: it has no {BENCHMARK}, and no folder in it has one"
+FOREIGN = f"not a run: neither it nor a folder in it has {BENCHMARK}"
 # A folder that was changed so lately may change again within the same tick of its file system's clock.
 YOUNG_NS = 120 * 10**9
 LONGEST_WAIT_SECONDS = 60.0  # for another process that makes the same index
@@ -70,9 +70,9 @@ class Index:
         """Makes it, or brings it up to date. Without a file it is made in memory."""
         if not output_dir.is_dir():
             raise RequestError(
-                "there is no such folder of runs",
+                "the folder of runs does not exist",
                 where=str(output_dir),
-                next_command="name the folder that was given to run.py as --output_dir",
+                why="pass the --output_dir of run.py",
             )
         self.output_dir = output_dir
         self.notes: list[str] = []  # remarks about the index for the user
@@ -88,7 +88,7 @@ class Index:
             except (sqlite3.Error, OSError) as error:
                 with contextlib.suppress(OSError):  # the next command recreates a damaged one
                     database.unlink(missing_ok=True)
-                self.notes.append(f"the index cannot be kept ({error}): it is made for this once")
+                self.notes.append(f"the index cannot be stored ({error}), so it is built for this command only")
         return self._up_to_date(":memory:")
 
     # --- questions ---
@@ -110,7 +110,7 @@ class Index:
         """Return the folders that are not rows, each with the reason."""
         found = self._rows.execute("SELECT path, reason FROM folders WHERE reason IS NOT NULL").fetchall()
         copies = self._rows.execute("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
-        found += [(path, f"the same run as {first}: a copy counts once") for path, first in copies]
+        found += [(path, f"a copy of {first}, which counts once") for path, first in copies]
         return [Problem(folder=path, reason=reason) for path, reason in sorted(found)]
 
     # --- bringing it up to date ---
@@ -149,7 +149,7 @@ class Index:
             entries = list(os.scandir(self.output_dir / below))
         except OSError as error:
             place = self.output_dir / below
-            self.notes.append(f"{place} cannot be read now ({error.strerror}): its runs are left out")
+            self.notes.append(f"{place} cannot be read now ({error.strerror}), so its runs are excluded")
             return
         for entry in entries:
             if entry.name.startswith(".") or NO_RUNS.fullmatch(entry.name):
@@ -157,7 +157,7 @@ class Index:
             try:
                 about = entry.stat()
             except OSError as error:
-                self.notes.append(f"{entry.path} cannot be read now ({error.strerror}), and is left out")
+                self.notes.append(f"{entry.path} cannot be read now ({error.strerror}) and is excluded")
                 continue
             path = f"{below}/{entry.name}" if below else entry.name
             path = printable(path)

@@ -121,7 +121,7 @@ def summarise_foreign(
     )
 
 
-PRINTED_TIMES = "the step times are those the framework printed"
+PRINTED_TIMES = "the step times come from the framework's own lines"
 
 
 def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
@@ -134,8 +134,8 @@ def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
         for step, seconds in by_rate
     ]
     return timed, (
-        "no step time is printed: each is the flags' work of a step over the rate that the framework printed, so the "
-        "log can't show that the flags are right"
+        "the log has no step times, so each is the work of a step, from the flags, over the rate that the framework "
+        "printed: the log cannot confirm the flags"
     )
 
 
@@ -184,7 +184,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
         return []
     return [
         f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
-        "are GPUs, global batch and sequence length right?"
+        "check GPUs, global batch and sequence length"
     ]
 
 
@@ -239,8 +239,8 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
     if every == 1:
         return []
     return [
-        f"the log has one line every {every} steps: where a line is the mean of its steps (Megatron, NeMo), "
-        "their own spread is not known and the interval is that of the means"
+        f"the log has one line every {every} steps: if a line is the mean of its steps (Megatron, NeMo), the "
+        "interval is that of the means, and the spread of single steps is unknown"
     ]
 
 

@@ -64,7 +64,7 @@ def _nearest(
 
     backend = backend_of_format(log_format)
     if backend is None:
-        return None, f"no published row is of a log of format {log_format.name}"
+        return None, f"no published row has a log of format {log_format.name}"
     ours = BenchmarkFigures(
         **msgspec.structs.asdict(result.benchmark),
         backend=backend.name,
@@ -123,7 +123,7 @@ class Report(NamedTuple):
 
     def _why_no_seconds(self) -> str | None:
         without = any(step.seconds is None for steps in self.log.attempts for step in steps)
-        return (self.log_format.no_seconds or "its line has none") if without else None
+        return (self.log_format.no_seconds or "its line has no seconds") if without else None
 
     def table(self) -> str:
         """Return a line for each attempt, then the excluded steps."""
@@ -133,7 +133,7 @@ class Report(NamedTuple):
         lines = [f"format: {self.log_format.name}"]
         lines += columns([HEADINGS, *rows], numbers=(0, 1, 2, 3, 4)) if rows else []
         for steps in attempts:
-            where = f"left out of attempt {steps[0].attempt}"
+            where = f"excluded from attempt {steps[0].attempt}"
             lines += [f"{where}: {reason}: {which}" for reason, which in excluded_steps(steps).items()]
             lines += _odd(steps)
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
@@ -146,7 +146,7 @@ class Report(NamedTuple):
             lines.append(f"  and {len(skipped) - SHOWN_LINES} more (--json has all)")
         if self.other_formats:
             names = ", ".join(self.other_formats)
-            lines.append(f"other formats: {names} (a part of the log is theirs, and was not read)")
+            lines.append(f"other formats: {names} (their part of the log was not read)")
         for number, story in enumerate(self.stories or [], start=1):
             from benchmarks.mlperf.run_report import report_lines
 

@@ -64,7 +64,7 @@ LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
 MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
 Part = tuple[str, str, str, str]  # of a template: a field, dots, blanks or a text; three of them are empty
 NO_PART: Part = ("", "", "", "")
-REPEATED = "a field can stand once in a template"
+REPEATED = "a template can have a field only once"
 
 
 # --- a template -------------------------------------------------------------------------------
@@ -82,10 +82,10 @@ class Template:
         unknown = [field for field in self.fields if field not in FIELDS]
         if unknown:
             raise RequestError(
-                f"no field '{unknown[0]}' is known", where=f"'{text}'", why=f"the fields are {', '.join(FIELDS)}"
+                f"unknown field '{unknown[0]}'", where=f"'{text}'", why=f"the fields are {', '.join(FIELDS)}"
             )
         if len(set(self.fields)) < len(self.fields):
-            raise RequestError(REPEATED, where=f"'{text}'", next_command="write `...` where a number has no meaning")
+            raise RequestError(REPEATED, where=f"'{text}'", why="write `...` for a number without a meaning")
         words = [literal for *_, literal in self.parts]
         anchor_at = max(range(len(words)), key=lambda at: len(words[at]), default=0)
         self.anchor = os.fsencode(words[anchor_at]) if words else b""
@@ -186,7 +186,7 @@ class TemplateFormat(LineFormat):
         self._more = [Template(text) for text in facts.more]
         begins = Template(facts.begins, begins=True) if facts.begins else self._lines[0].beginning()
         if not begins.anchor:
-            raise RequestError("the template has no word that a log could be searched for", where=f"'{begins.text}'")
+            raise RequestError("the template has no word to search for", where=f"'{begins.text}'")
         self.word = begins.anchor
         self.begins = begins.around_anchor
         self.start_lines = [
@@ -226,7 +226,7 @@ class TemplateFormat(LineFormat):
             if len(before) not in reports:
                 return None
             if len(reports) > 1:
-                raise UnreadableError("mingled with another writer's line")
+                raise UnreadableError("mixed with a line of another writer")
         return text, cut
 
     def report(self, window: Window, found: int) -> StepReport | None:
@@ -270,7 +270,7 @@ class TemplateFormat(LineFormat):
                 return values
         if self.begins.search(text) is None:
             return None
-        raise UnreadableError(cut or f"not the whole of a step's line: {shown(text)}")
+        raise UnreadableError(cut or f"an incomplete line of a step: {shown(text)}")
 
 
 def _finite(value: float | None) -> float | None:

@@ -72,12 +72,12 @@ def find_logs(places: Sequence[Path]) -> tuple[list[Path], list[Row]]:
     for place in places:
         if not place.exists():
             raise RequestError(
-                f"there is no '{printable(str(place))}'",
+                f"'{printable(str(place))}' does not exist",
                 where=f"the folder of logs, from {Path.cwd()}",
-                next_command="python launch/report.py timing --window=35-44 DIR",
+                next_command="python launch/report.py timing --window=35-44 results",
             )
         found |= set(log_files(place, errors.append))
-    why = "the folder can't be listed: {}".format
+    why = "the folder cannot be listed: {}".format
     unlisted = [Row(printable(str(error.filename)), Status.UNREADABLE, why(error.strerror)) for error in errors]
     return sorted(found), unlisted
 
@@ -101,7 +101,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
     steps = one_series(log.last_timed() or (log.attempts or [[]])[-1])
     if not steps:
         skipped = len(log.skipped)
-        return Row(path, Status.INCOMPLETE, "no step was logged", format=format_name, skipped_lines=skipped)
+        return Row(path, Status.INCOMPLETE, "the log has no step", format=format_name, skipped_lines=skipped)
     marked = window.choose_window(steps, rule)[1]
     counted = [step for step in marked if step.excluded_because is None]
     missing = window.missing_steps(rule, steps)
@@ -109,7 +109,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
     reached = max(step.step for step in steps)
     reasons = [f"loss not finite in {diverged} of {len(counted)} steps"] if diverged else []
     if missing:
-        reasons.append(f"reached step {reached}, and lacks {plural(missing, 'step')} of the window")
+        reasons.append(f"reached step {reached}, but without {plural(missing, 'step')} of the window")
     elif not counted:
         reasons.append(f"reached step {reached}; no step of the window counts")
     if no_seconds and not counted:

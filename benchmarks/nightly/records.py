@@ -50,7 +50,7 @@ class Records:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
     def read(self, night: str) -> NightReport:
-        return read_record(self.path(night), NightReport, "night", "move it away; the runs of that night still count")
+        return read_record(self.path(night), NightReport, "night", "")
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:
         """Return the newest records, oldest first, and the problems of those that cannot be read."""

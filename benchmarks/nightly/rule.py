@@ -168,7 +168,7 @@ def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, re
     suspicion = Suspicion.REFUTED if reruns else Suspicion.NONE
     lead = f"{reruns} re-runs did not confirm a suspicion; with them, " if reruns else ""
     if abs(mean.distance) + level.reach(mean.variance) < math.log1p(MARGIN):
-        end = f": the whole interval lies within {MARGIN:.0%}"
+        end = f": the whole interval is within {MARGIN:.0%}"
         return _judged(Verdict.SAME, suspicion, level, mean, direction, end, lead)
     end = f": a change of {MARGIN:.0%} is not ruled out at this noise ({100 * level.deviation:.2g}% a night)"
     return _judged(Verdict.INCONCLUSIVE, suspicion, level, mean, direction, end, lead)

@@ -61,12 +61,12 @@ def watched(suite: Suite) -> list[Watched]:
     """What a suite judges, what gates first."""
     for name in suite.metrics:
         if name not in METRICS:
-            raise _refusal(suite, "metrics", f"watches an unknown figure, '{name}': {nearest(name, METRICS)}")
+            raise _refusal(suite, "metrics", f"watches an unknown metric '{name}': {nearest(name, METRICS)}")
     asked = {**USUAL, **suite.metrics}
     found = [Watched(METRICS[name], how == "gate") for name, how in asked.items() if how != "none"]
     if not any(one.gates for one in found):
-        why, cure = "then no night could ever be called a regression", f"metrics: {{{SECONDS}: gate}}"
-        raise _refusal(suite, "metrics", "gates nothing", why, cure)
+        why = f"a regression needs a metric that gates; add `metrics: {{{SECONDS}: gate}}`"
+        raise _refusal(suite, "metrics", "gates nothing", why)
     return sorted(found, key=lambda one: not one.gates)
 
 
@@ -79,20 +79,18 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
             raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
     found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
     if not found:
-        raise _refusal(suite, "exclude", "has no cell left")
+        raise _refusal(suite, "exclude", "excludes every cell")
     names = [cell.name for cell in found]
     for name in names:
         if names.count(name) > 1:
-            why = "a cell's history is found by its name, which is made of what the lists name"
-            raise _refusal(
-                suite, "matrix", f"has two cells called {name}", why, "label: a word, in one of the blocks"
-            )
+            why = "the name of a cell comes from its lists; add `label: WORD` to one of the blocks"
+            raise _refusal(suite, "matrix", f"has two cells called {name}", why)
     if suite.control is None:
         return found
     if suite.control not in names:
         raise _refusal(suite, "control", f"has no cell '{suite.control}': {nearest(suite.control, names)}")
     if len(found) == 1:
-        raise _refusal(suite, "control", "has no cell but the control")
+        raise _refusal(suite, "control", "has only the control cell")
     return [cell._replace(is_control=cell.name == suite.control) for cell in found]
 
 
@@ -100,10 +98,11 @@ def refuse_budget(budget: int, where: str) -> None:
     """One that no suspicion could be answered with would be spent for nothing."""
     if 0 < budget < CONFIRMATIONS:
         raise RequestError(
-            f"{budget} re-run{'' if budget == 1 else 's'} a night can confirm nothing: a suspicion takes "
+            f"{budget} re-run{'' if budget == 1 else 's'} per night cannot confirm a suspicion, which needs "
             f"{CONFIRMATIONS}",
             where=where,
-            next_command=f"{CONFIRMATIONS} or more; or 0, and nothing is run again",
+            why="0 turns re-runs off",
+            next_command=f"--max_reruns={CONFIRMATIONS}",
         )
 
 
@@ -121,8 +120,8 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
         titles = [f"{value} {name}" if name in NUMBERS else str(value) for name, value in said]
         name = "-".join([*words, *([block.label] if block.label else [])])
         if not NAME.fullmatch(name):
-            why = "letters, digits and _ . - are valid, 100 at most: it is a part of file names and of filters"
-            raise _refusal(suite, "matrix", f"makes '{name}', which cannot be the name of a cell", why)
+            why = "use at most 100 letters, digits and _ . -, because file names and filters have the name"
+            raise _refusal(suite, "matrix", f"makes '{name}', which is not a valid name of a cell", why)
         yield Cell(name, " ".join([*titles, *([f"({block.label})"] if block.label else [])]), request)
 
 

@@ -29,7 +29,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     rows = [[*map(Cell, row(one)[:-1]), Cell(verdict_text(one), _tone(one))] for one in differences]
     sides = [
         (f"{letter}: {side.name or side.label}", "\n".join([*side.run_ids, *(
-            f"left out: {runs}: {why}" for why, runs in left_out(side).items()
+            f"excluded: {runs}: {why}" for why, runs in left_out(side).items()
         )]))
         for letter, side in (("A", a), ("B", b))
     ]  # fmt: skip
@@ -73,7 +73,7 @@ def _causes(comparison: Comparison) -> list[Block]:
     same = f"Checked and identical on both sides: {', '.join(comparison.same)}." if comparison.same else ""
     return [
         Table("Differences, the most likely cause first", ["what", "kind", "A", "B", "why it ranks here"], rows),
-        Words([] if rows else ["Nothing that was checked differs."]),
-        Words([f"Not known: {line}" for line in comparison.not_known], "list"),
+        Words([] if rows else ["All checked facts are identical."]),
+        Words([f"Unknown: {line}" for line in comparison.not_known], "list"),
         Words([same] if same else [], "muted"),
     ]

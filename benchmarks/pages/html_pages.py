@@ -50,8 +50,8 @@ def write_page(html: str, output: Path) -> None:
 def refuse_place(output: Path) -> None:
     """Refuse to overwrite anything but an earlier page."""
     if output.is_dir() or (output.exists() and not _is_our_page(output)):
-        what = "there is a file or a folder already, and it is no page of Stepmark's"
-        raise RequestError(what, where=str(output), next_command="page.html, or another name")
+        what = "the file exists and is not a page of Stepmark"
+        raise RequestError(what, where=str(output), why="choose another name, such as page.html")
 
 
 def _is_our_page(path: Path) -> bool:
@@ -63,7 +63,7 @@ def _is_our_page(path: Path) -> bool:
 def part_of(place: Path, key: str) -> Part:
     """Return the part of the page for a run, a sweep, a comparison or a night."""
     if not place.exists():
-        raise _cannot_be_shown("there is no such place", place)
+        raise _cannot_be_shown("the file or folder does not exist", place)
     if place.is_dir():
         return run_part(material_of(RunFolder(place)), key)
     if place.name.startswith("sweep-"):
@@ -75,7 +75,7 @@ def part_of(place: Path, key: str) -> Part:
 
 
 def _cannot_be_shown(what: str, place: Path) -> RequestError:
-    why = "a run's folder, the record of a sweep (sweep-*.json) or the report of a night (JSON) can be shown"
+    why = "pass a run's folder, the record of a sweep (sweep-*.json) or the report of a night (JSON)"
     return RequestError(what, where=str(place), why=why)
 
 
@@ -85,7 +85,7 @@ def _cannot_be_shown(what: str, place: Path) -> RequestError:
 def material_of(folder: RunFolder) -> RunMaterial:
     """All that a run's page is made of."""
     if not (folder.path / BENCHMARK).exists():
-        raise _cannot_be_shown("this is no run's folder", folder.path)
+        raise _cannot_be_shown("this is not a run's folder", folder.path)
     if not (folder.path / RESULT).exists():
         raise without_result(folder.path)
     benchmark, result = folder.benchmark(), folder.stored_result()

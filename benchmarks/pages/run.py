@@ -29,7 +29,7 @@ from benchmarks.text import Rows, count_text, folded, layout_text, plural, secon
 from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
-FIRST = ("not settled:", "still moving:", "too short to tell", SLOWED)  # notes to read before the figures
+FIRST = ("not settled:", "still moving:", "too short to confirm", SLOWED)  # notes to read before the figures
 ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
 
 
@@ -42,14 +42,14 @@ class RunMaterial(Value, frozen=True):
     provenance: dict[str, Any]
     place: str  # the folder, as the user would type it
     bound: Bound | None = None
-    nearest: Nearest = (None, "it was not looked for")
+    nearest: Nearest = (None, "it was not compared")
     logs: list[LogTail] = []  # of a run that failed or is invalid
     diagnosis: list[tuple[str, str]] = []  # of a run that failed: the first cause, what it means, what helps
 
 
 def run_part(run: RunMaterial, key: str = "run") -> Part:
     result = run.result
-    uncomparable = [f"not to be compared: {reason}" for reason in result.not_comparable]
+    uncomparable = [f"not comparable: {reason}" for reason in result.not_comparable]
     first = [note for note in result.notes if note.startswith(FIRST)]
     slowed = [note for note in first if note.startswith(SLOWED)]
     heading = title(run.benchmark).partition(" · ")[0]

@@ -27,15 +27,15 @@ def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
 
 def _problems(answer: Answer, wanted: Expected) -> dict[str, Problem | None]:
     """Every check that needs no other node -> what is wrong; in the order of the report."""
-    free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} wanted"
-    stale = "its node_check.py differs from the launcher's: a stale or second checkout"
+    free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} needed"
+    stale = "its node_check.py differs from the launcher's, so the checkout is stale or a second one"
     memlock, files = answer.limits.memlock_bytes, answer.limits.open_files
     is_low = files is not None and files < OPEN_FILES
-    pinned = f"{(memlock or 0) / 2**20:.0f} MiB, unlimited wanted: RDMA pins what it sends"
+    pinned = f"{(memlock or 0) / 2**20:.0f} MiB, but must be unlimited for RDMA"
     down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
     ports: Problem | None = ("warning", ", ".join(down)) if down else None
     # Without the figure, so that nodes in the same state share a line; it is in the node's answer.
-    load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: something else is running"
+    load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: another program is running"
     return {
         "shared folder": _shared_folder(answer, wanted),
         "free space": ("warning", free) if answer.free_bytes < FREE_BYTES else None,
@@ -43,7 +43,7 @@ def _problems(answer: Answer, wanted: Expected) -> dict[str, Problem | None]:
         "environments": _environments(answer, wanted),
         "/dev/shm": _shm(answer, wanted),
         "memlock": ("warning", pinned) if memlock is not None else None,
-        "open files": ("warning", f"{files}, {OPEN_FILES} wanted") if is_low else None,
+        "open files": ("warning", f"{files}, {OPEN_FILES} needed") if is_low else None,
         "container runtime": _container_runtime(answer, wanted),
         "InfiniBand": ports if answer.infiniband else ("not_checked", "the node has no adapter"),
         "idle": ("warning", load) if answer.load > LOAD_A_CORE * answer.cores else None,
@@ -53,7 +53,7 @@ def _problems(answer: Answer, wanted: Expected) -> dict[str, Problem | None]:
 def _shared_folder(answer: Answer, wanted: Expected) -> Problem | None:
     """The answer proves that the node writes there; the token, that it reads there."""
     if answer.token != wanted.asked.token:
-        return "failed", "it read another folder of the same name"
+        return "failed", "it read a different folder with the same name"
     missing = [path for path, access in answer.folders.items() if access == "missing"]
     if missing:
         return "failed", f"does not see {', '.join(missing)}"
@@ -65,16 +65,16 @@ def _environments(answer: Answer, wanted: Expected) -> Problem | None:
     if wanted.asked.container:
         return "not_checked", "the site runs containers"
     if not wanted.asked.environments:
-        return "not_checked", "none has been made yet (the first run makes it)"
+        return "not_checked", "it does not exist yet (the first run creates it)"
     missing = [path for path, there in answer.environments.items() if not there]
     return ("failed", f"does not see {', '.join(missing)}") if missing else None
 
 
 def _shm(answer: Answer, wanted: Expected) -> Problem | None:
     if answer.shm_bytes is None:
-        return "failed", "there is none"
+        return "failed", "it is missing"
     least = SHM_BYTES_A_GPU * max([1, *(h.devices_per_node for h in wanted.hardware if h.kind != "cpu")])
-    text = f"{answer.shm_bytes / GIB:.2f} GiB, {least / GIB:g} wanted (1 for each GPU)"
+    text = f"{answer.shm_bytes / GIB:.2f} GiB, {least / GIB:g} needed (1 per GPU)"
     return ("warning", text) if answer.shm_bytes < least else None
 
 
@@ -83,7 +83,7 @@ def _container_runtime(answer: Answer, wanted: Expected) -> Problem | None:
         return "not_checked", "the site has no containers"
     if not wanted.pyxis:
         return "failed", "srun has no --container-image: pyxis is missing"
-    enroot = answer.commands.get("enroot", Command(exit_code=None, output="enroot was not asked for"))
+    enroot = answer.commands.get("enroot", Command(exit_code=None, output="enroot was not checked"))
     return ("failed", enroot.output.strip()) if enroot.exit_code != 0 else None
 
 
@@ -125,7 +125,7 @@ def _ports(answers: Sequence[Answer]) -> list[Finding]:
 def _port(answer: Answer, all_cut_off: int) -> Problem | None:
     call = answer.call
     if call.first_node is None:
-        return "not_checked", "there was no other node to call"
+        return "not_checked", "no other node to call"
     if all_cut_off and call.first_node == answer.node:
         return "failed", f"none of {all_cut_off} nodes could connect to it"
     if all_cut_off:

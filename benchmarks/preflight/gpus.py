@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.preflight.values import Answer, Command, Expected, Finding, Problem, finding, outliers
 from benchmarks.values import Hardware
 
-NO_GPU = "no GPU was seen"
+NO_GPU = "found no GPU"
 IDLE_MIB = 1024  # ours: the driver itself holds up to some hundreds
 IDLE_PERCENT = 5
 CHECKS = ("GPUs idle", "GPU memory errors", "GPU throttling", "GPU persistence", "NVLink")
@@ -50,7 +50,7 @@ def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
     """Every check of every node's GPUs."""
     if not any(device.platform == "cuda" for device in wanted.hardware):
         names = ", ".join(device.name for device in wanted.hardware)
-        why = f"the site's hardware is {names}: only nvidia-smi is asked"
+        why = f"the site's hardware is {names}; only nvidia-smi is checked"
         return [
             finding(name, answer, ("not_checked", why)) for name in ("GPUs", *CHECKS, CLOCKS) for answer in answers
         ]
@@ -67,7 +67,7 @@ def problems_of(commands: Commands) -> dict[str, Problem | None]:
     if not rows:
         return dict.fromkeys(CHECKS, ("not_checked", NO_GPU))
     off = [row["index"] for row in rows if row.get("persistence_mode") != "Enabled"]
-    text = f"off on GPU {', '.join(off)}: the driver is loaded anew for each job, and counts ECC errors from there"
+    text = f"off on GPU {', '.join(off)}: the driver loads again for each job, which resets its ECC counts"
     found: tuple[Problem | None, ...] = (
         _idle(commands, rows),
         _memory_errors(commands, rows),
@@ -81,7 +81,7 @@ def problems_of(commands: Commands) -> dict[str, Problem | None]:
 def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None:
     rows = gpu_rows(commands)
     if not rows:
-        return "failed", f"nvidia-smi: {_output(commands, 'gpus').strip() or 'it printed nothing'}"
+        return "failed", f"nvidia-smi: {_output(commands, 'gpus').strip() or 'no output'}"
     names = Counter(row.get("name", "unknown") for row in rows)
     wanted_counts = [
         (device.devices_per_node, {name.casefold() for name in device.device_names}) for device in hardware
@@ -89,9 +89,9 @@ def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None
     if not any(names.total() == count and {*map(str.casefold, names)} <= known for count, known in wanted_counts):
         seen = ", ".join(f"{count} x {name}" for name, count in names.items())
         wanted = " or ".join(f"{h.devices_per_node} x {' or '.join(h.device_names) or h.title}" for h in hardware)
-        return "failed", f"{seen}; {wanted} wanted"
+        return "failed", f"{seen}; needs {wanted}"
     mig = any(row.get("mig.mode.current") == "Enabled" for row in rows)
-    return ("failed", "MIG mode is enabled: a GPU is cut into parts") if mig else None
+    return ("failed", "MIG mode is enabled, which splits a GPU") if mig else None
 
 
 def _by_gpu(found: Sequence[tuple[str, str]]) -> str:
@@ -126,7 +126,7 @@ def _memory_errors(commands: Commands, rows: list[Row]) -> Problem | None:
             problems.append((gpu, "remapped rows are pending: reset it"))
     if problems:
         return "failed", _by_gpu(problems)
-    return ("not_checked", "the driver counts no ECC errors") if None in counts.values() else None
+    return ("not_checked", "the driver does not count ECC errors") if None in counts.values() else None
 
 
 def _throttling(rows: list[Row]) -> Problem | None:
@@ -136,7 +136,7 @@ def _throttling(rows: list[Row]) -> Problem | None:
         try:
             bits = int(row["clocks_event_reasons.active"], 16)
         except (KeyError, ValueError):
-            return "not_checked", "the driver gives no reasons"
+            return "not_checked", "the driver does not report reasons"
         failed += [(row["index"], text) for bit, text in THROTTLED.items() if bits & bit]
         limited += [(row["index"], text) for bit, text in LIMITED.items() if bits & bit]
     if failed:
@@ -155,7 +155,7 @@ def _nvlink(text: str) -> Problem | None:
             of_gpu[int(link[1])] = "inactive" not in link[2].casefold()
     most = max((len(of_gpu) for of_gpu in links.values()), default=0)
     if not most:
-        return "not_checked", "no NVLink is shown"
+        return "not_checked", "nvidia-smi shows no NVLink"
     problems = []
     for gpu, of_gpu in links.items():
         inactive = ", ".join(str(link) for link, active in of_gpu.items() if not active)

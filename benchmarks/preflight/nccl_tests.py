@@ -46,17 +46,17 @@ def nccl_result(output: str, ranks: int, wanted_gb_s: float | None, source: str 
     measured = parse(output)
     status: Status = "failed"
     if "STEPMARK: not found" in output:
-        status, text = "not_checked", "nccl-tests was not found in the image or on PATH"
+        status, text = "not_checked", "nccl-tests is neither in the image nor on PATH"
     elif measured.failure or measured.average_gb_s is None:
-        last = output.strip().splitlines()[-1:] or ["it printed nothing"]
+        last = output.strip().splitlines()[-1:] or ["no output"]
         text = measured.failure or f"no bus bandwidth: {last[0][:200]}"
     elif measured.ranks != ranks:
         status = "not_checked"
-        text = f"it ran {measured.ranks} ranks of {ranks}: a program built without MPI measures no network"
+        text = f"it ran {measured.ranks} of {ranks} ranks: a program built without MPI does not measure the network"
     elif measured.wrong_values:
-        text = f"{measured.wrong_values} values came out wrong"
+        text = f"{measured.wrong_values} values are wrong"
     else:
         status = "ok" if measured.average_gb_s >= (wanted_gb_s or 0) else "failed"
-        wanted = f"{wanted_gb_s:g} GB/s wanted (source: {source or 'none is given'})" if wanted_gb_s else ""
-        text = f"allreduce {measured.average_gb_s:.1f} GB/s, {wanted or 'the site expects nothing'}"
+        wanted = f"needs {wanted_gb_s:g} GB/s (source: {source or 'not given'})" if wanted_gb_s else ""
+        text = f"allreduce {measured.average_gb_s:.1f} GB/s, {wanted or 'the site has no expected value'}"
     return NcclResult(status=status, text=text, measured=measured)

@@ -81,7 +81,7 @@ def report_text(report: Report) -> str:
         if found:
             lines += ["", heading, *_grouped(found)]
     if report.nccl.status == "failed":
-        lines += ["", "NCCL failed over all nodes together, which names none of them: halve the nodes to find it"]
+        lines += ["", "NCCL failed on all nodes together: halve the nodes to find the faulty one"]
     return "\n".join(lines)
 
 
@@ -106,7 +106,7 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
         lines += [f"  {check}: {node_list(nodes)}: {text}" for nodes, text in groups[:SHOWN_TEXTS]]
         more = [node for nodes, _ in groups[SHOWN_TEXTS:] for node in nodes]
         if more:
-            count = plural(len(more), "more node", "more nodes, each its own")
+            count = plural(len(more), "more node", "more nodes, each with its own text")
             lines.append(f"  {check}: and {count}: {node_list(more)} (see {REPORT})")
     return lines
 

@@ -46,7 +46,7 @@ def open_log(path: Path) -> BinaryIO:
 def opened(path: Path) -> BufferedReader:
     """A log to read. OSError of a named pipe, which waits for a writer; a shell's own pipe (<(...)) has one."""
     if path.resolve().is_fifo():
-        raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
+        raise OSError(errno.EINVAL, "it is a named pipe, which may not have a writer")
     return path.open("rb")
 
 
@@ -62,7 +62,7 @@ def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
     head = stream.peek(HEAD_BYTES)
     other = next((name for magic, name in OTHER_PACKERS.items() if head.startswith(magic)), None)
     if other is not None:
-        raise OSError(f"it is packed by {other}: unpack it first")
+        raise OSError(f"it is compressed with {other}: decompress it first")
     source = gzip.GzipFile(fileobj=stream) if head.startswith(GZIP_MAGIC) else stream
     begun = False
     while data := _next(source, size, begun):

@@ -132,7 +132,7 @@ class Window:
         cut = "" if newline >= 0 or carriage_return >= 0 else "truncated"
         text = without_colours(self.text[position : carriage_return if carriage_return >= 0 else last])
         other = begins.search(text, 1) if begins is not None else None
-        return (text[: other.start()], "mingled with another writer's line") if other else (text, cut)
+        return (text[: other.start()], "mixed with a line of another writer") if other else (text, cut)
 
 
 # --- what a line says -------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Fields:
 
     def refuse_twice(self) -> None:
         if self._twice:
-            raise UnreadableError(f"mingled: {self._twice.decode(errors='backslashreplace')} stands twice")
+            raise UnreadableError(f"mixed lines: {self._twice.decode(errors='backslashreplace')} appears twice")
 
     def value(self, *names: bytes) -> tuple[bytes, bytes]:
         """Return the first of these fields that exists, and its complete text."""
@@ -247,7 +247,7 @@ class Fields:
     def time(self, *names: bytes) -> float:
         seconds = self.number(*names)
         if not can_be_a_time(seconds):
-            raise UnreadableError(f"seconds can't be {shown(self.value(*names)[1])}")
+            raise UnreadableError(f"seconds cannot be {shown(self.value(*names)[1])}")
         return seconds
 
     def whole_number(self, name: bytes) -> int | None:

@@ -60,7 +60,7 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
         if (row.model, row.task, row.dtype, row.hardware) == (ours.model, ours.task, ours.dtype, ours.hardware)
     ]
     if not same:
-        return None, f"nothing is published for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
+        return None, f"no published result for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
     row = min(reversed(same), key=lambda row: _distance(row, ours))  # of equals the last, which is the youngest
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
     found = NearestRow(

@@ -15,8 +15,8 @@ from benchmarks.values import Benchmark, BenchmarkName, Value, name_words
 ScalingKind = Literal["weak", "strong", "mixed", "one scale"]
 KINDS: dict[ScalingKind, str] = {
     "weak": "weak scaling (the global batch grows with the devices)",
-    "strong": "strong scaling (the global batch stays)",
-    "mixed": "mixed scaling (the global batch neither stays nor grows with the devices)",
+    "strong": "strong scaling (the global batch stays the same)",
+    "mixed": "mixed scaling (the global batch changes, but not with the devices)",
     "one scale": "one scale",
 }
 HEADINGS = (
@@ -168,7 +168,7 @@ def _point(cell: CellRuns, base: CellRuns) -> Point:
 
 def _why_null(runs: Sequence[FinishedRun], figure: str) -> str:
     if not runs:
-        return "it has no valid run that may be compared"
+        return "it has no valid, comparable run"
     return next((run.null_because[figure] for run in runs if figure in run.null_because), "unknown")
 
 
@@ -194,13 +194,15 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
     found = []
     if cells[0].scale.virtual_devices:
         found.append(
-            "the devices are virtual and share the cores of this machine (several nodes on one machine too): "
-            "the efficiency says nothing of a cluster"
+            "virtual devices share the cores of this machine, also over several nodes, so the efficiency does not "
+            "apply to a cluster"
         )
     if unsettled := sum(not run.window.settled for run in runs):
-        found.append(f"{unsettled} of {len(runs)} valid runs had not settled: their medians may still drift")
+        found.append(f"{unsettled} of {len(runs)} valid runs had not settled, so their medians may still drift")
     if any(len(cell.counted) == 1 for cell in cells):
-        found.append("a scale with one valid run has no spread: a difference may be chance (--repeats=3 or more)")
+        found.append(
+            "a scale with one valid run has no spread, so a difference may be chance (use --repeats=3 or more)"
+        )
     return found
 
 

@@ -117,7 +117,7 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=True)]
     skip = [f"--skip_refused runs the other {others}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
-    what = f"{count} of the {count + others} cells of the sweep cannot work; nothing was started"
+    what = f"{count} of the {count + others} cells of the sweep cannot work, so nothing was started"
     shown, commands = (some(texts, SHOWN_CELLS, "\n         ") for texts in (lines, [*skip, *cures]))
     return RequestError(what, where=shown, next_command=commands)
 
@@ -144,7 +144,7 @@ def plan_text(checked: Checked, repeats: int) -> str:
             f"{plural(count, 'cell')} x {plural(repeats, 'repeat')} = {plural(count * repeats, 'run')}",
             *aligned(list(zip(checked.names, texts, strict=True))),
             "",
-            "nothing was started (--dry_run); one cell alone shows its whole plan",
+            "nothing was started (--dry_run); a single cell shows its whole plan",
         ]
     )
 

@@ -77,7 +77,7 @@ def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collectio
 def text(report: SweepReport, path: Path) -> str:
     """Return the text of the scaling, and of the gain of each variant."""
     lines = [scaling.table_text(report.series)]
-    lines += [f"refused and left out: {text}" for text in report.refused]
+    lines += [f"refused and skipped: {text}" for text in report.refused]
     for one in report.gains:
         lines += ["", comparison_text.table_text(one, whole=False)]
     return "\n".join([*lines, f"files: {path}"])
@@ -102,7 +102,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
     if result is None and run.trouble is not None:
         return f"could not be started: {run.trouble}"
     if result is None:
-        return "left no result that can be read: it was cut off, or its folder is gone"
+        return "has no readable result: it was interrupted, or its folder is gone"
     if result.status != "valid":
         return f"{result.status}: {reasons_text(result.reasons)}"
     return f"may not be compared: {'; '.join(result.not_comparable)}" if result.not_comparable else ""

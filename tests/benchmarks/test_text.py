@@ -119,7 +119,7 @@ def test_a_result_for_people(whole_run: RunFolder) -> None:
     assert "effective (mean over median " in text
     assert "unknown: cpu has no published bf16 peak" in text
     assert "6.0000 -> 4.9000" in text
-    assert "11 counted (steady: steps 1-11, too short to tell); left out: 1 compile" in text
+    assert "11 counted (steady: steps 1-11, too short to confirm); excluded: 1 compile" in text
     assert "None" not in text
 
 

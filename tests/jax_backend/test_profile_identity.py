@@ -47,7 +47,7 @@ def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any]
     assert any(line.startswith(words) for line in differences(made(), made(**changed)))
     assert differences(made(**changed), made(**changed)) == []
     said = check(profile, made(**changed)) or ""
-    assert said.startswith("the profile cannot be used: it is of another program: ")
+    assert said.startswith("the profile cannot be used: it belongs to a different program: ")
     assert words in said
 
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path
     os.mkfifo(results / "nights/smoke/2026-11-07.json")
     (results / "nights/smoke/2026-11-08.json").write_text("{ cut")
     said = dashboard(f"--output_dir={results}")
-    assert "it is no plain file" in said
+    assert "instead of a file" in said
     assert "2026-11-08.json" in said
     assert "6 nights" in said
 

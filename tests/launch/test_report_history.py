@@ -138,5 +138,5 @@ def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_p
     run("archive", "y.tar.gz", *BOTH)
     path.write_bytes((tmp_path / "y.tar.gz").read_bytes()[:-20])
     assert "cut off, damaged" in run("verify_archive", "x.tar.gz", code=3).stderr
-    path.write_text("no archive")
+    path.write_text("not an archive")
     assert "not as it was written" in run("verify_archive", "x.tar.gz", code=3).stdout

@@ -82,14 +82,14 @@ def test_a_dashboard_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "board").chmod(0o777)
     (tmp_path / "board" / STATE / LOCK).symlink_to(tmp_path / "mine")
     (tmp_path / "mine").write_text("before")
-    with pytest.raises(RequestError, match="can write into it"), alone(tmp_path / "board"):
+    with pytest.raises(RequestError, match="can write to it"), alone(tmp_path / "board"):
         pass
     assert (tmp_path / "mine").read_text() == "before"
 
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RequestError, match="no dashboard") as refused, alone(tmp_path):
+    with pytest.raises(RequestError, match="not a dashboard") as refused, alone(tmp_path):
         pass
     assert "--dashboard_dir" in refused.value.next_command
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

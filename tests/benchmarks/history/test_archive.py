@@ -195,7 +195,7 @@ def test_links_in_a_run_are_left_out_and_named(runs: list[Path], tmp_path: Path)
     assert not any("secret" in name for name in found.archived.sums)
 
 
-@pytest.mark.parametrize("trouble", ["changed while it was archived", "No space left"])
+@pytest.mark.parametrize("trouble", ["changed during archiving", "No space left"])
 def test_a_run_that_changes_meanwhile_or_a_full_disk_leaves_no_archive(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:

@@ -111,7 +111,7 @@ def test_a_copy_of_a_run_counts_once(opened: Opened, results: Path) -> None:
     shutil.copytree(results / "20261120T000000Z-bf16", results / "a_copy")
     index = opened()
     assert len(ids(index)) == 3
-    assert problems(index) == {"a_copy": "the same run as 20261120T000000Z-bf16: a copy counts once"}
+    assert problems(index) == {"a_copy": "a copy of 20261120T000000Z-bf16, which counts once"}
     assert index.select(newest=3)[0].path == "20261120T000000Z-bf16"
     shutil.rmtree(results / "20261120T000000Z-bf16")
     index = opened()
@@ -167,7 +167,7 @@ def test_a_full_disk_costs_the_index_and_not_the_report(results: Path, database:
     done = subprocess.run(
         [sys.executable, "-c", FULL, results, database], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.startswith("3 ['the index cannot be kept (")
+    assert done.stdout.startswith("3 ['the index cannot be stored (")
     assert len(ids(Index(results, database))) == 3  # with space again
 
 

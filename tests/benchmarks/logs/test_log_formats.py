@@ -113,7 +113,7 @@ def test_two_writers_on_one_line(kind: str) -> None:
     one, other = LINE[kind](5), LINE[kind](5)
     events = read(kind, one[:-30] + other.lstrip() + "\n" + lines(kind, 6))
     both_skipped = kind == "nanogpt"
-    assert skipped(events) == [(1, "mingled with another writer's line")] * (2 if both_skipped else 1)
+    assert skipped(events) == [(1, "mixed with a line of another writer")] * (2 if both_skipped else 1)
     assert by_attempt(events) == {1: [6] if both_skipped else [5, 6]}
 
 

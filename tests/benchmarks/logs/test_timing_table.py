@@ -49,12 +49,12 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
 @pytest.mark.parametrize(
     ("events", "rule", "status", "reason", "counted"),
     [
-        (run(range(38)), "35-44", Status.INCOMPLETE, "reached step 37, and lacks 7 steps of the window", 3),
+        (run(range(38)), "35-44", Status.INCOMPLETE, "reached step 37, but without 7 steps of the window", 3),
         (SOME_NAN, "35-44", Status.SUCCESS, "loss not finite in 3 of 10 steps", 10),
         (NAN, "35-44", Status.FAILED, "loss not finite in 10 of 10 steps", 10),
         (NAN, "last", Status.FAILED, "loss not finite in 1 of 1 steps", 1),
-        ([LogEvent(attempt=1)], "35-44", Status.INCOMPLETE, "no step was logged", 0),
-        ([], "last", Status.INCOMPLETE, "no step was logged", 0),
+        ([LogEvent(attempt=1)], "35-44", Status.INCOMPLETE, "the log has no step", 0),
+        ([], "last", Status.INCOMPLETE, "the log has no step", 0),
         (run(range(50)), "last", Status.SUCCESS, None, 1),
         (
             [step(0)],

@@ -110,7 +110,7 @@ def test_a_good_run_is_valid() -> None:
     assert result.reported_by_framework["seconds_per_step_median"] == 0.4
     assert [step.excluded_because for step in steps] == ["compile", *[None] * 9]
     assert {step.tokens for step in steps} == {256}
-    assert any("too short to tell" in note for note in result.notes)
+    assert any("too short to confirm" in note for note in result.notes)
 
 
 # --- failed ---------------------------------------------------------------------------------------

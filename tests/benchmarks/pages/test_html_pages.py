@@ -106,8 +106,8 @@ def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, t
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda place: None, "there is no such place"),  # noqa: ARG005
-        (lambda place: place.mkdir(), "this is no run's folder"),
+        (lambda place: None, "does not exist"),  # noqa: ARG005
+        (lambda place: place.mkdir(), "this is not a run's folder"),
         (lambda place: place.write_text("{}"), "this is not a report of a night"),
         (lambda place: place.write_bytes(b"\xff\xfe"), "this is not a report of a night"),
     ],
@@ -125,21 +125,21 @@ def test_a_folder_as_output_and_a_run_without_result_are_refused(
     whole_run: RunFolder,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(RequestError, match="no page of Stepmark's"):
+    with pytest.raises(RequestError, match="not a page of Stepmark"):
         write_html([str(whole_run.path)], tmp_path)
     (whole_run.path / RESULT).unlink()
-    with pytest.raises(RequestError, match="the run was cut off") as refused:
+    with pytest.raises(RequestError, match="the run was interrupted") as refused:
         write_html([str(whole_run.path)], tmp_path / "page.html")
     assert "verify.py --repair" in refused.value.next_command
 
 
 def test_nothing_but_a_page_is_replaced(whole_run: RunFolder, tmp_path: Path) -> None:  # noqa: F811
     steps = (whole_run.path / STEPS).read_bytes()
-    with pytest.raises(RequestError, match="no page of Stepmark's"):
+    with pytest.raises(RequestError, match="not a page of Stepmark"):
         write_html([str(whole_run.path)], whole_run.path / STEPS)
     assert (whole_run.path / STEPS).read_bytes() == steps
     (tmp_path / "notes.html").write_text("<html>my own")
-    with pytest.raises(RequestError, match="no page of Stepmark's"):
+    with pytest.raises(RequestError, match="not a page of Stepmark"):
         write_html([str(whole_run.path)], tmp_path / "notes.html")
     assert (tmp_path / "notes.html").read_text() == "<html>my own"
     (tmp_path / "empty.html").touch()

@@ -13,12 +13,12 @@ SAMPLE = Path(__file__).with_name("all_reduce_perf.txt").read_text()
     ("text", "expected", "words"),
     [
         (SAMPLE.replace(" Group  0", ""), "ok", "334.5 GB/s"),  # of older versions
-        (SAMPLE.replace("  3 Group", "  2 Group"), "not_checked", "3 ranks of 4"),
-        (SAMPLE, "ok", "334.5 GB/s, 300 GB/s wanted (source: a guide)"),
-        (SAMPLE.replace("334.536", "112.4"), "failed", "112.4 GB/s, 300 GB/s wanted"),
-        (SAMPLE.replace(": 0 OK", ": 7 FAILED"), "failed", "7 values came out wrong"),
-        ("STEPMARK: not found: all_reduce_perf", "not_checked", "was not found"),
-        ("", "failed", "it printed nothing"),
+        (SAMPLE.replace("  3 Group", "  2 Group"), "not_checked", "3 of 4 ranks"),
+        (SAMPLE, "ok", "334.5 GB/s, needs 300 GB/s (source: a guide)"),
+        (SAMPLE.replace("334.536", "112.4"), "failed", "112.4 GB/s, needs 300 GB/s"),
+        (SAMPLE.replace(": 0 OK", ": 7 FAILED"), "failed", "7 values are wrong"),
+        ("STEPMARK: not found: all_reduce_perf", "not_checked", "nor on PATH"),
+        ("", "failed", "no output"),
         (
             "dgx1: Test NCCL failure common.cu:958 'unhandled error'\n",
             "failed",

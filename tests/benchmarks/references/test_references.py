@@ -47,7 +47,7 @@ def test_every_row_is_of_a_model_and_a_device_that_are_known(row: Reference) -> 
         ("17.20", "fast", "matching regex"),
         ("120022", "-3", "at `$.tokens_per_second`"),
         ("recipe,2.17e16,", "stated,much,", "at `$.stated_flops_per_sequence`"),
-        ("recipe,", "recipee,", "flops is 'recipee', which is none of stated, recipe, causal"),
+        ("recipe,", "recipee,", "flops is 'recipee', but must be one of stated, recipe, causal"),
         ("8192,252,", "8192,0,", "Expected `int` >= 1"),
         (".md,58,", ".md,0,", "Expected `int` >= 1"),
         (",2026-11-23", "", "Expected `str`, got `null`"),

@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "cut.log.gz").write_bytes(gzip.compress(MEMORY.encode() * 100)[:12])
     for place, words in (("none.log", "there is no 'none.log'"), ("empty", "there is no log in it"),
-                         ("cut.log.gz", "the log can't be read")):  # fmt: skip
+                         ("cut.log.gz", "the log cannot be read")):  # fmt: skip
         done = doctor(place, cwd=tmp_path)
         assert done.returncode == 2
         assert words in done.stderr
@@ -109,7 +109,7 @@ def test_a_pipe_is_the_standard_input(tmp_path: Path) -> None:
     command = f"echo '{MEMORY.strip()}' | {sys.executable} {DOCTOR} logs -"
     assert subprocess.run(command, check=False, shell=True, capture_output=True).returncode == 3
     (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
-    assert "packed by zstd" in doctor("a.zst", cwd=tmp_path).stderr
+    assert "compressed with zstd" in doctor("a.zst", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("name", ["job.e1234", "train.log.1", "rank_0", "rank-3.gz"])
