@@ -1,1 +1,1 @@
-"""Floor 3: thin absl scripts, the sites where runs happen, and what a person sees; no figures, no formulas."""
+"""Floor 3: thin absl scripts, the sites where runs happen, and what the user sees; no metrics, no formulas."""

@@ -1,7 +1,7 @@
 """Imported first by a launch script that is run by path: puts the checkout on the import path.
 
-Where this Python lacks Stepmark's dependencies, the script goes on in the checkout's own `.venv`
-(made by `make install`), or says in one message how to make it. Standard library only.
+If this Python lacks Stepmark's dependencies, the script continues in the checkout's `.venv`
+(made by `make install`), or shows how to make it. Standard library only.
 """
 
 import importlib.util
@@ -24,7 +24,8 @@ def start() -> None:
     print(
         f"stepmark: {sys.executable} lacks {', '.join(missing)}\n"
         "  why:   Stepmark's launcher needs a few packages\n"
-        f"  next:  make -C {CHECKOUT} install     (or: python -m pip install -e {CHECKOUT})",
+        f"  next:  make -C {CHECKOUT} install"
+        f"     # or: python -m pip install -e {CHECKOUT}",
         file=sys.stderr,
     )
     sys.exit(2)

@@ -1,17 +1,17 @@
-"""Start and stop a private Slurm cluster on this machine: real daemons, many nodes, make-believe GPUs.
+"""Start and stop a private Slurm cluster on this machine: real daemons, many nodes, simulated GPUs.
 
 Examples:
   python launch/cluster.py up --nodes=4
       start the cluster 'dev'; then --site=dev runs on it
   python launch/cluster.py status
   python launch/cluster.py down
-      stop it, and all that still runs on it
+      stop it and everything that runs on it
   python launch/cluster.py kill --node=node3
   python launch/cluster.py revive --node=node3
   python launch/cluster.py restart_controller
-      break it on purpose, to see what a run makes of it
+      break it on purpose, to see how a run reacts
 
-All its files lie in $STEPMARK_HOME/clusters/<name>; nothing of this machine's own Slurm is read or changed.
+All its files are in $STEPMARK_HOME/clusters/<name>. This machine's own Slurm is neither read nor changed.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -28,17 +28,17 @@ from launch.terminal.output import document
 from launch.terminal.progress import say
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("name", "dev", "The cluster, and the site it becomes.")
-flags.DEFINE_integer("nodes", 4, "How many nodes it has.", 1, 32)
-flags.DEFINE_integer("gpus_per_node", 8, "Make-believe GPUs a node.", 0, 64)
-flags.DEFINE_boolean("accounting", True, "With slurmdbd, which sacct needs (--noaccounting: without).")
-flags.DEFINE_string("node", None, "The node to kill or to revive.")
+flags.DEFINE_string("name", "dev", "Name of the cluster and of its site.")
+flags.DEFINE_integer("nodes", 4, "Number of nodes.", 1, 32)
+flags.DEFINE_integer("gpus_per_node", 8, "Simulated GPUs per node.", 0, 64)
+flags.DEFINE_boolean("accounting", True, "Start slurmdbd, which sacct needs.")
+flags.DEFINE_string("node", None, "Node to kill or revive.")
 
 
 def main(argv: list[str]) -> int:
     name = " ".join(argv[1:])
     if name not in COMMANDS:
-        what = f"unknown command '{name}'" if name else "which command?"
+        what = f"unknown command '{name}'" if name else "a command is missing"
         raise UnknownName(what, name, COMMANDS, next_command="python launch/cluster.py up --nodes=4")
     return COMMANDS[name]()
 
@@ -50,7 +50,7 @@ def up() -> int:
 
 def down() -> int:
     stopped = lifecycle.down(FLAGS.name, say)
-    print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not up'}")
+    print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not running'}")
     document(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
 
@@ -58,7 +58,7 @@ def down() -> int:
 def status() -> int:
     found = lifecycle.status(FLAGS.name)
     if found is None:
-        print(f"the private cluster '{FLAGS.name}' is not up")
+        print(f"the private cluster '{FLAGS.name}' is not running")
         print(f"  next:     python launch/cluster.py up --name={FLAGS.name}")
         document(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
@@ -73,16 +73,16 @@ def status() -> int:
             logs=str(files.logs),
         )
     )
-    print(f"the private cluster '{FLAGS.name}' is up: {lifecycle.described(found.cluster)}")
+    print(f"the private cluster '{FLAGS.name}' is running: {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
         print(f"  missing:  {some(found.missing)}")
-        print(f"  next:     python launch/cluster.py down --name={FLAGS.name}     (then up again)")
+        print(f"  next:     python launch/cluster.py down --name={FLAGS.name}     # then up again")
         return EXIT_FAILED
     names, name = found.cluster.node_names, "" if FLAGS.name == "dev" else f" --name={FLAGS.name}"
     print(f"  nodes:    {names[0]} to {names[-1]}")
     print(f"  use:      python launch/run.py --site={FLAGS.name} --nodes={found.cluster.nodes} ...")
-    print(f"  by hand:  export SLURM_CONF={files.slurm_conf}     (then sinfo, squeue, sbatch)")
+    print(f"  by hand:  export SLURM_CONF={files.slurm_conf}     # then sinfo, squeue, sbatch")
     print(f"  logs:     {files.logs}")
     print(f"  stop:     python launch/cluster.py down{name}")
     return EXIT_VALID
@@ -108,7 +108,7 @@ def restart_controller() -> int:
 
 def _node() -> str:
     if FLAGS.node is None:
-        raise RequestError("which node?", where="--node", next_command="--node=node2")
+        raise RequestError("--node is missing", where="--node", next_command="--node=node2")
     node: str = FLAGS.node
     return node
 

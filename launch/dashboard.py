@@ -4,7 +4,7 @@ Examples:
   python launch/dashboard.py
       bring results/dashboard up to date with the runs in results/; only what is new is written
   python launch/dashboard.py --serve
-      the same, then start TensorBoard on it and keep it up to date until Ctrl-C
+      start TensorBoard on it as well, and keep it up to date until Ctrl-C
 
 It opens on step times: a line for each series of runs, the nights of each suite, and the newest runs step by step.
 HParams is a table of the newest runs. If xprof is installed, the tab Profile has the profiles (docs/how-to/share.md).
@@ -26,15 +26,15 @@ from launch.cli.command import refuse_more, run_main
 from launch.terminal.documents import Dashboard
 from launch.terminal.output import document
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 DASHBOARD_DIR = flags.DEFINE_string(
-    "dashboard_dir", None, "The directory for TensorBoard; without it, dashboard/ in the folder with the runs."
+    "dashboard_dir", None, "Directory for TensorBoard. (default: dashboard/ in the folder of the runs)"
 )
-NEWEST = flags.DEFINE_integer("newest", 200, "So many runs have a row in the table, and their own lines.", 0)
-SERVE = flags.DEFINE_boolean("serve", False, "Start TensorBoard, and keep the directory up to date meanwhile.")
-HOST = flags.DEFINE_string("host", "localhost", "Where TensorBoard listens.")
-PORT = flags.DEFINE_integer("port", 6006, "Its port; 0 takes a free one.", 0, 65535)
-REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Between two updates while it serves; 0: none.", 0.0)
+NEWEST = flags.DEFINE_integer("newest", 200, "Number of newest runs in the table, each with its own lines.", 0)
+SERVE = flags.DEFINE_boolean("serve", False, "Start TensorBoard and keep the directory up to date.")
+HOST = flags.DEFINE_string("host", "localhost", "Address on which TensorBoard listens.")
+PORT = flags.DEFINE_integer("port", 6006, "Port of TensorBoard; 0: any free port.", 0, 65535)
+REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Seconds between updates with --serve; 0: none.", 0.0)
 
 
 def main(argv: list[str]) -> int:
@@ -59,7 +59,7 @@ def _update(output_dir: Path, logdir: Path, *, quiet: bool = False) -> tuple[Row
     if not quiet:
         say_problems(index)
     rows, notes = update(output_dir, logdir, index.select([]), newest=NEWEST.value)
-    left_out = [f"{problem.folder} is left out: {problem.reason}" for problem in index.problems()]
+    left_out = [f"{problem.folder} is skipped: {problem.reason}" for problem in index.problems()]
     return rows, [*index.notes, *left_out, *notes]
 
 

@@ -2,9 +2,9 @@
 
     python launch/doctor.py                                     this machine
     python launch/doctor.py nodes --site=NAME                   every node of a site
-    python launch/doctor.py logs LOG...                         why a run failed: the earliest cause, and what helps
+    python launch/doctor.py logs LOG...                         why a run failed: the earliest cause, and what to try
 
-Exit codes: 0 all is well (warnings are allowed); 1 a check itself failed; 2 the request was wrong, or a flag is
+Exit codes: 0 no problem (warnings are allowed); 1 a check itself failed; 2 the request was wrong, or a flag is
 refused; 3 a node fails, or the logs show a failure.
 """
 
@@ -22,20 +22,18 @@ from launch.cli.subcommands import Subcommand, Subcommands
 from launch.slurm import job_flags
 from launch.terminal.output import answer, text_alone
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs; a check of nodes adds a folder.")
-SITE = flags.DEFINE_string("site", "local", "The site whose nodes are checked.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs; a check of nodes adds a folder.")
+SITE = flags.DEFINE_string("site", "local", "Site whose nodes are checked.")
 NODES = flags.DEFINE_integer(
-    "nodes", None, "So many nodes, whichever Slurm gives; all that are up without it.", lower_bound=1
+    "nodes", None, "Number of nodes to check. (default: all nodes that are up)", lower_bound=1
 )
-LIMIT = flags.DEFINE_float(
-    "limit", 120, "Seconds without a further answer after which the silent nodes fail.", lower_bound=1
-)
-QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds the job may wait for its nodes.", lower_bound=1)
-DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job; submit nothing, write nothing.")
+LIMIT = flags.DEFINE_float("limit", 120, "Seconds without a new answer after which silent nodes fail.", lower_bound=1)
+QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds that the job may wait for its nodes.", lower_bound=1)
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job without submitting it or writing files.")
 
 
 def machine(argv: list[str]) -> int:
-    """This machine: its GPUs and what is wrong with them, the launcher, the environments, the container programs.
+    """Check this machine: its GPUs, the launcher, the environments and the container programs.
 
         python launch/doctor.py machine
         python launch/doctor.py machine --json
@@ -51,7 +49,7 @@ def machine(argv: list[str]) -> int:
 
 
 def nodes(argv: list[str]) -> int:
-    """Every node of a site: one job, an answer from each, a table, and lists of passing and failing nodes.
+    """Check every node of a site with one job, and list the passing and the failing nodes.
 
         python launch/doctor.py nodes --site=NAME                   all nodes that are up
         python launch/doctor.py nodes --site=NAME --nodelist=node[1-8] --json
@@ -74,16 +72,16 @@ def nodes(argv: list[str]) -> int:
     if site.slurm is None:
         refuse_without_slurm(site, job_flags.typed())
         raise RequestError(
-            f"site {site.name} has no Slurm to ask for nodes",
+            f"site {site.name} has no Slurm and therefore no nodes to check",
             where=f"--site={site.name}",
-            next_command="python launch/doctor.py machine     (checks this machine)",
+            next_command="python launch/doctor.py machine",
         )
     options = choose(site, job_flags.typed(), os.environ)
     output_dir = Path(OUTPUT_DIR.value)
     if DRY_RUN.value:
         planned = preflights.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
         if NODES.value is None and not options.nodelist:
-            say("1 node stands for all that are up: a dry run does not ask Slurm (--nodes=N shows another number)")
+            say("this dry run shows 1 node, because it does not ask Slurm; pass --nodes=N for another number")
         text_alone(preflights.render_preflight(planned))
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
@@ -95,27 +93,27 @@ def nodes(argv: list[str]) -> int:
 
 
 def logs(argv: list[str]) -> int:
-    """Why a run failed: the earliest cause in its logs, the line, and what helps.
+    """Find why a run failed: the earliest cause in its logs, its line, and what to try.
 
-        python launch/doctor.py logs LOG...                         files, folders, runs or patterns, packed ones too
+        python launch/doctor.py logs LOG...                         files (also compressed), folders, runs or patterns
         python launch/doctor.py logs results/RUN --json
-        kubectl logs POD | python launch/doctor.py logs -           what another program prints
+        kubectl logs POD | python launch/doctor.py logs -           the output of another program
 
-    Exit code 3: the logs show a failure, or no end of the training.
+    Exit code 3: the logs show a failure, or no end of training.
     """
     from benchmarks.doctor.text import diagnosis_text
     from benchmarks.runs.diagnosing import diagnosis_of
     from benchmarks.runs.find_runs import place_of
 
     if not argv[1:]:
-        raise RequestError("which logs?", next_command="python launch/doctor.py logs LOG...")
+        raise RequestError("a log is missing", next_command="python launch/doctor.py logs results/RUN")
     found = diagnosis_of([str(place_of(name, Path(OUTPUT_DIR.value))) for name in argv[1:]])
     answer(found, lambda: diagnosis_text(found))
     return EXIT_INVALID if found.failed else EXIT_VALID
 
 
 def xla_flags(argv: list[str]) -> int:
-    """XLA's flags: what each is for, whether the installed jaxlib knows it, what to use instead.
+    """Explain XLA's flags: their purpose, whether the installed jaxlib knows them, and their successors.
 
         python launch/doctor.py flags "--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="
 

@@ -1,21 +1,21 @@
-"""Reads a training log that Stepmark did not write, and says what it holds.
+"""Read a training log of another program and report its steps.
 
     python launch/ingest.py --log=train.log                       a short table of each attempt
     python launch/ingest.py --log=train.log --json                every step, as JSON
     zcat train.log.gz | python launch/ingest.py --log=-           from standard input
 
-tokens/s and MFU need what no log says: --model, --hardware, --gpus, --dtype, --global_batch_size and
---sequence_length. With all six, the uniform figures of the log's last attempt are given beside the nearest published
-ones; --task=lora counts the FLOPs of training adapters only. Of an MLLOG (MLPerf) it tells each run too: status, time
-to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
+tokens/s and MFU need six flags that no log has: --model, --hardware, --gpus, --dtype, --global_batch_size and
+--sequence_length. With all six, Stepmark reports the metrics of the log's last attempt next to the nearest published
+ones. --task=lora counts only the FLOPs of training adapters. For an MLLOG (MLPerf), it also reports each run: status,
+time to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
 
-A log of no known format is read by a pattern of its steps' lines, with fields in braces and `...` for anything
+For an unknown format, pass a pattern of a step's line, with fields in braces and `...` for any text
 (docs/how-to/external_logs.md):
 
     python launch/ingest.py --log=train.log --pattern='step {step} ... loss {loss} ... {seconds}s'
 
-Exit codes: 0 the steps were read, and the figures, if asked for, are valid; 2 the request was wrong or the log
-is of no known format; 3 the log was read but has no step, or the figures are invalid (the result says why).
+Exit codes: 0 the steps were read and the requested metrics are valid; 2 the request was wrong or the format is
+unknown; 3 the log has no step, or the metrics are invalid (the result gives the reason).
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -33,7 +33,7 @@ from absl import flags
 from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
-from benchmarks.logs.report import FLAGS_OF_A_BENCHMARK, Report, outcome_of
+from benchmarks.logs.report import Report, outcome_of
 from benchmarks.logs.templates import FIELDS, all_log_formats, format_of_pattern
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
@@ -47,19 +47,19 @@ COMMAND = "python launch/ingest.py"
 STDIN = "-"
 PATTERN_EXAMPLE = "step {step} ... loss {loss} ... {seconds}s"
 
-LOG = flags.DEFINE_multi_string("log", [], "The log to read; - for standard input.")
-MODEL = flags.DEFINE_string("model", None, "The model that was trained (configs/models).")
-HARDWARE = flags.DEFINE_string("hardware", None, "What it was trained on (configs/hardware).")
-GPUS = flags.DEFINE_integer("gpus", None, "How many devices trained it.", lower_bound=1)
-DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "The precision of its matrix products.")
-GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences a step.", lower_bound=1)
-SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens a sequence.", lower_bound=1)
-WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (as without it), last, or A-B.")
+LOG = flags.DEFINE_multi_string("log", [], "Log to read; -: standard input.")
+MODEL = flags.DEFINE_string("model", None, "Model that was trained (configs/models).")
+HARDWARE = flags.DEFINE_string("hardware", None, "Device type (configs/hardware).")
+GPUS = flags.DEFINE_integer("gpus", None, "Number of devices.", lower_bound=1)
+DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "Precision of the matmuls.")
+GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences per step.", lower_bound=1)
+SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens per sequence.", lower_bound=1)
+WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (default), last, or A-B.")
 PATTERN = flags.DEFINE_string(
-    "pattern", None, f"A template of a step's line, for a log of no known format. Fields: {', '.join(FIELDS)}."
+    "pattern", None, f"Template of a step's line, for an unknown log format. Fields: {', '.join(FIELDS)}."
 )
 TASK = flags.DEFINE_enum(
-    "task", "pretrain", ["pretrain", "lora", "mlperf"], "What was trained: it decides how FLOPs are counted."
+    "task", "pretrain", ["pretrain", "lora", "mlperf"], "Task that was trained, which decides how FLOPs are counted."
 )
 
 BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH)
@@ -87,12 +87,12 @@ def main(argv: list[str]) -> int:
         report = Report(log_format, log, others, outcome, runs, rule)
     answer(report.data(), report.table)
     if not log.attempts and not report.stories:
-        why = f"it has lines that {log_format.name} prints at a start, and none of a step"
+        why = f"it has lines from the start of {log_format.name}, but no line of a step"
         if log.skipped:
             line, reason = log.skipped[0].line, log.skipped[0].reason
-            why = f"none of the {len(log.skipped)} lines of steps can be read; the first, line {line}: {reason}"
-        following = "python launch/doctor.py logs LOG"
-        raise NoStepError("no step was read", where=f"--log={name}", why=why, next_command=following)
+            why = f"all {len(log.skipped)} lines of steps are unreadable; the first is line {line}: {reason}"
+        following = f"python launch/doctor.py logs {shlex.quote(name)}"
+        raise NoStepError("found no step", where=f"--log={name}", why=why, next_command=following)
     return EXIT_VALID if outcome is None or outcome.result.status == "valid" else EXIT_INVALID
 
 
@@ -112,9 +112,10 @@ def _workload() -> Workload | None:
         return None
     if missing:
         raise RequestError(
-            f"a result needs {', '.join(missing)} too",
-            why="tokens/s and MFU need all of them, and none of them is guessed",
-            next_command=f"add them; without any of {FLAGS_OF_A_BENCHMARK} --window --task the steps alone are read",
+            f"a result also needs {', '.join(missing)}",
+            why="tokens/s and MFU need all of them, and Stepmark does not guess; without them, it only reads the "
+            "steps",
+            next_command=" ".join(f"--{flag.name}=" for flag in (*BENCHMARK_FLAGS, WINDOW, TASK)),
         )
     configs = Configs()
     return Workload(
@@ -131,10 +132,10 @@ def _workload() -> Workload | None:
 def _log_name() -> str:
     names = list(LOG.value)
     if not names:
-        raise RequestError("no log given", next_command=f"{COMMAND} --log=PATH")
+        raise RequestError("--log is missing", next_command=f"{COMMAND} --log=PATH")
     if len(names) > 1:
-        joined = f"cat {shlex.join(names)} | {COMMAND} --log=-     (of a run that was continued)"
-        raise RequestError("one log is read at a time", where="--log", next_command=joined)
+        joined, why = f"cat {shlex.join(names)} | {COMMAND} --log=-", "join the logs of a run that was continued"
+        raise RequestError("only one --log can be read at a time", where="--log", why=why, next_command=joined)
     return str(names[0])
 
 
@@ -147,7 +148,7 @@ def _open(name: str) -> BinaryIO:
     except UNREADABLE_ERRORS as error:
         words = getattr(error, "strerror", None) or error
         piped = f"cat {shlex.quote(name)} | {COMMAND} --log=-" if Path(name).is_fifo() else ""
-        raise RequestError(f"can't read the log: {words}", where=f"--log={name}", next_command=piped) from error
+        raise RequestError(f"the log cannot be read: {words}", where=f"--log={name}", next_command=piped) from error
 
 
 def _format_of(name: str, stream: BinaryIO) -> LogFormat:
@@ -160,18 +161,18 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
     found = next(read_log.formats_of(stream, formats), None)
     if found is None and pattern is not None:
         raise RequestError(
-            "no line fits the pattern",
+            "no line matches the pattern",
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",
-            why="text outside braces must be as it is in the log, and a number whole and in the field's unit "
-            "(1,000.5, 12.5k and 1m30s are not); `...` matches anything",
-            next_command=f"grep -n -i -m5 step {shlex.quote(name)}     shows the words to put into the pattern",
+            why="text outside braces must be exactly as in the log, and numbers plain and in the field's unit (not "
+            "1,000.5, 12.5k or 1m30s); `...` matches any text",
+            next_command=f"grep -n -i -m5 step {shlex.quote(name)}",
         )
     if found is None:
         known = ", ".join(f.name for f in formats)
         raise RequestError(
-            "no log format recognised",
+            "unknown log format",
             where=f"--log={name}",
-            why=f"it has no line that a known format prints at a start or for a step; known formats: {known}",
+            why=f"it has no line that a known format prints at its start or for a step; known formats: {known}",
             next_command=f"{COMMAND} --log={shlex.quote(name)} --pattern='{PATTERN_EXAMPLE}'",
         )
     return found

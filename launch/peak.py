@@ -1,17 +1,17 @@
-"""Measure the matmul rate that this device really reaches, at the shapes of a model's own matmuls.
+"""Measure the matmul rate that this device reaches, with the matmul shapes of a model.
 
 Examples:
   python launch/peak.py
       this machine's device, in JAX and every precision; one to a few minutes on a CPU
   python launch/peak.py --backend=nemo --dtype=bf16 --model=llama3_8b
-      the other framework, one precision, the matmuls of another model
+      another framework, precision and model
   python launch/run.py --backend=jax --model=llama2_tiny --dtype=fp32 --measured_peak=FILE
-      a run whose MFU is of the measured peak: a CPU has no other
+      a run whose MFU uses the measured peak, as no peak is published for a CPU
   srun --nodes=1 --gres=gpu:1 python launch/peak.py --hardware=h100
       on a node of a cluster
 
-The peak of a precision is the highest median of any shape. It is written to FILE with every turn it comes from,
-and shown next to what is published of the device. Exit codes: 0 measured; 1 a program failed; 2 the request was
+The peak of a precision is the highest median of any shape. FILE has it with every measurement, and the screen
+compares it with the published peaks of the device. Exit codes: 0 measured; 1 a program failed; 2 the request was
 wrong and nothing was started.
 """
 
@@ -47,14 +47,12 @@ from launch.terminal import places
 from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("backend", "jax", "The framework: jax, nemo or another installed backend.")
-flags.DEFINE_string("model", "llama2_70b", "The model of configs/models whose matmuls are measured.")
-flags.DEFINE_integer("tokens", None, "Rows of each matmul. (default: 4096, on a CPU 64 a core)", 1)
-flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, with commas.")
-flags.DEFINE_string("hardware", HERE, "The device, of configs/hardware. here: this machine's GPU, or its CPU.")
-flags.DEFINE_string(
-    "out", None, "The file to write. (default: $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json)"
-)
+flags.DEFINE_string("backend", "jax", "Framework: jax, nemo or another installed backend.")
+flags.DEFINE_string("model", "llama2_70b", "Model of configs/models whose matmuls are measured.")
+flags.DEFINE_integer("tokens", None, "Rows of each matmul. (default: 4096, on a CPU 64 per core)", 1)
+flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, separated by commas.")
+flags.DEFINE_string("hardware", HERE, "Device of configs/hardware; here: this machine's GPU, otherwise its CPU.")
+flags.DEFINE_string("out", None, "File to write. (default: $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json)")
 flags.DEFINE_boolean("allow_busy", False, "Measure a GPU that another program is using.")
 
 
@@ -67,20 +65,20 @@ def main(argv: list[str]) -> int:
         program = backend.peak_program(backend.engines[0], device.platform)
     if program is None:
         raise RequestError(
-            f"{backend.title} has no program that measures peaks on {device.platform}",
+            f"{backend.title} cannot measure peaks on {device.platform}",
             where=f"--backend={backend.name} --hardware={device.name}",
         )
     request = _request(configs, device)
     report = _measure(backend, program, request, _gpus(device))
     if report.device_kind.lower() not in map(str.lower, device.device_names):
         raise RunError(
-            f"the device here is '{report.device_kind}', not {device.title}",
+            f"this machine's device is '{report.device_kind}', not {device.title}",
             where=f"--hardware={FLAGS.hardware}",
-            why=f"that one is called {' or '.join(device.device_names)}",
+            why=f"{device.title} is called {' or '.join(device.device_names)}",
         )
     if not report.rates:
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
-        raise RunError(f"{backend.title} could measure no precision on {report.device_kind}", why=reasons)
+        raise RunError(f"{backend.title} could not measure a precision on {report.device_kind}", why=reasons)
     machine = this_machine.facts()
     found = peak_file.Measured(
         schema_version=peak_file.SCHEMA_VERSION,
@@ -116,7 +114,7 @@ def _device(configs: Configs) -> Hardware:
     if FLAGS.hardware == HERE:
         rows = machine_gpus.rows(configs)
         if not rows and machine.driver:
-            print(f"note: the CPU is measured: {machine.why_none}", file=sys.stderr)
+            print(f"note: measuring the CPU: {machine.why_none}", file=sys.stderr)
         return rows[0] if rows else configs.hardware("cpu")
     device = configs.hardware(FLAGS.hardware)
     if device.platform == "cuda" and not of_hardware(machine.gpus, device):
@@ -124,7 +122,7 @@ def _device(configs: Configs) -> Hardware:
             f"this machine has no {device.title}",
             where=f"--hardware={device.name}",
             why=f"its GPUs are {shown_gpus(machine.gpus)}" if machine.gpus else machine.why_none,
-            next_command="python launch/peak.py --hardware=cpu; or this on a node that has one (srun --gres=gpu:1)",
+            next_command="--hardware=cpu",
         )
     return device
 
@@ -135,10 +133,10 @@ def _gpus(device: Hardware) -> list[MachineGpu]:
     gpus = sorted(here, key=lambda gpu: bool(gpu.busy))
     if gpus and gpus[0].busy and not FLAGS.allow_busy:
         raise RequestError(
-            "every GPU that could be measured is in use",
+            "all GPUs are in use",
             where=f"--hardware={device.name}",
-            why=busy_text(gpus),
-            next_command="end what uses them; or --allow_busy, which measures one all the same, and the file says so",
+            why=f"{busy_text(gpus)}; end these processes, or accept them with --allow_busy, which the file records",
+            next_command="--allow_busy",
         )
     return gpus
 
@@ -164,7 +162,7 @@ def _dtypes(device: Hardware) -> list[str]:
     real = [dtype for dtype in typed if dtype not in device.emulated]
     if not real:
         raise RequestError(
-            f"{FLAGS.dtype} is emulated on {device.title}: its rate would say nothing",
+            f"{device.title} emulates {FLAGS.dtype}, so its rate would have no meaning",
             where=f"--dtype={FLAGS.dtype}",
             why=device.source,
             next_command="--dtype=bf16",

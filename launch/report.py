@@ -1,10 +1,10 @@
-"""Reports over many runs, logs and sweeps; without a subcommand, `timing`: a row for each training log.
+"""Report on many runs, logs and sweeps. The default subcommand is `timing`: a row for each training log.
 
     python launch/report.py DIR                                 a row for each training log below DIR
     python launch/report.py runs                                the runs in ./results
-    python launch/report.py trace results/RUN                   where a step's time goes
+    python launch/report.py trace results/RUN                   the breakdown of a step's time
 
-Exit codes: 0 the report was made; 2 the request was wrong; 3 what was checked is not as it should be.
+Exit codes: 0 the report was made; 2 the request was wrong; 3 a check failed.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -24,21 +24,23 @@ from launch.terminal.output import answer, document
 
 DEFAULT_LOGS = "experiments"  # as of parse_train_timing.sh
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
-WHERE = flags.DEFINE_multi_string("where", [], "Which of them, such as dtype=bf16,fp8 or gpus>=64; all must hold.")
-NEWEST = flags.DEFINE_integer("newest", None, "The newest N of them alone.", lower_bound=1)
-FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "The shape of the list.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
+WHERE = flags.DEFINE_multi_string(
+    "where", [], "Condition such as dtype=bf16,fp8 or gpus>=64; a run must meet all of them."
+)
+NEWEST = flags.DEFINE_integer("newest", None, "Only the newest N runs.", lower_bound=1)
+FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "Format of the list.")
 WINDOW = flags.DEFINE_string("window", "35-44", "Which steps count: A-B (as printed in the log), last, or steady.")
 RULESET = flags.DEFINE_string(
-    "ruleset", None, "The rules of MLPerf Training, such as 5.1.0; without it, those of the log's own round."
+    "ruleset", None, "Rules of MLPerf Training, such as 5.1.0. (default: the round of the log)"
 )
 
 
 def timing(argv: list[str]) -> int:
     """A row for each training log below some folders: step time, its deviation, TFLOPS per GPU.
 
-        python launch/report.py timing DIR                          of the logs below DIR, steps 35 to 44
-        python launch/report.py timing --window=steady DIR FILE     of the steady steps
+        python launch/report.py timing DIR                          the logs below DIR, steps 35 to 44
+        python launch/report.py timing --window=steady DIR FILE     the steady steps
 
     The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
     TFLOPS_per_GPU if the log prints it. An incomplete run is listed with the step that it reached. `doctor.py logs`
@@ -60,9 +62,9 @@ def timing(argv: list[str]) -> int:
 
 
 def runs(argv: list[str]) -> int:
-    """The runs of a folder, all or those that fit, as a table, csv or json.
+    """List the runs of a folder, all or those that match, as a table, csv or json.
 
-        python launch/report.py runs                                                 of ./results
+        python launch/report.py runs                                                 those in ./results
         python launch/report.py runs FOLDER --where=model=llama2_70b --where='gpus>=64' --newest=10
         python launch/report.py runs --where=run=eeab                                one, by a part of its name
         python launch/report.py runs --format=csv
@@ -87,7 +89,7 @@ def runs(argv: list[str]) -> int:
 
 
 def archive(argv: list[str]) -> int:
-    """Runs as one file, with a checksum of every file in it.
+    """Pack runs into one file, with a checksum of every file in it.
 
     python launch/report.py archive FILE.tar.gz RUN...
     """
@@ -100,7 +102,7 @@ def archive(argv: list[str]) -> int:
 
     target, named = _file_and_runs(argv[1:], "archive")
     if not target.name.endswith((".tar.gz", ".tgz")):
-        raise RequestError("an archive is called NAME.tar.gz", where=str(target))
+        raise RequestError("the name of an archive must end with .tar.gz", where=str(target))
     folders = list(dict.fromkeys(find_run(name, Path(OUTPUT_DIR.value)).path.resolve() for name in named))
     for run in map(RunFolder, folders):
         if not (run.path / RESULT).is_file() or not run.is_collected():
@@ -110,15 +112,15 @@ def archive(argv: list[str]) -> int:
     answer(
         Archive(file=str(target), runs=[one.name for one in folders], sums_sha256=archived.sums_sha256),
         f"{target}: {plural(len(folders), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)} "
-        f"({bytes_text(target.stat().st_size)} packed); left out of each: {LEFT_OUT}/\n"
+        f"({bytes_text(target.stat().st_size)} packed); without {LEFT_OUT}/ of each run\n"
         f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)\n"
-        f"  next        python launch/report.py verify_archive {target}     (on any machine)",
+        f"  next        python launch/report.py verify_archive {target}     # on any machine",
     )
     if packed.skipped:
-        print("stepmark: left out, as they are links or their names begin with a dot:", file=sys.stderr)
+        print("stepmark: excluded, because they are links or their names begin with a dot:", file=sys.stderr)
         print_some(packed.skipped, len(packed.skipped))
     if packed.secrets:  # raw files go in as they are: else no digest would agree
-        print("stepmark: what looks like a secret is in these files, and now in the archive:", file=sys.stderr)
+        print("stepmark: these files, and now the archive, have values that look like secrets:", file=sys.stderr)
         print_some(packed.secrets, len(packed.secrets))
     return EXIT_VALID
 
@@ -136,17 +138,17 @@ def verify_archive(argv: list[str]) -> int:
 
     path = Path(only_argument(argv[1:], "python launch/report.py verify_archive FILE"))
     if not path.is_file():
-        raise RequestError("there is no such file", where=str(path))
+        raise RequestError("the file does not exist", where=str(path))
     with tempfile.TemporaryDirectory(prefix="stepmark-archive-") as place:
         found = unpack(path, Path(place))
         archived = found.archived
         if found.differences or archived is None:
-            print(f"{path}: not as it was written", flush=True)
+            print(f"{path}: changed or incomplete", flush=True)
             print_some(found.differences, len(found.differences))
             document(CheckedArchive(file=str(path), whole=False, differences=found.differences, runs=[]))
             return EXIT_INVALID
         sizes = f"{plural(len(archived.runs), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)}"
-        print(f"{path}: whole: {sizes}")
+        print(f"{path}: complete: {sizes}")
         print(f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)")
         with contextlib.chdir(place):  # a run is named as it is in the archive
             checked = [check_run(Path(RUNS, name)) for name in archived.runs]
@@ -157,7 +159,7 @@ def verify_archive(argv: list[str]) -> int:
 
 
 def html(argv: list[str]) -> int:
-    """One page about runs, sweeps and nights that needs no network.
+    """Write one page about runs, sweeps and nights that works offline.
 
     python launch/report.py html FILE.html RUN...
     """
@@ -169,20 +171,20 @@ def html(argv: list[str]) -> int:
     target, named = _file_and_runs(argv[1:], "html")
     code = write_html([str(place_of(name, Path(OUTPUT_DIR.value))) for name in named], target)
     size = target.stat().st_size
-    answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, needs no network")
+    answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, works offline")
     return code
 
 
 def _file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
     """The file to write, and the runs that were named."""
     if len(arguments) < 2 or not arguments[0]:
-        usage = f"python launch/report.py {command} FILE RUN..."
-        raise RequestError("which runs?" if arguments else "which file is to be written?", next_command=usage)
+        usage = f"python launch/report.py {command} --help"
+        raise RequestError("the runs are missing" if arguments else "the file is missing", next_command=usage)
     return Path(arguments[0]), arguments[1:]
 
 
 def scaling(argv: list[str]) -> int:
-    """How a sweep scales, and what PGLE gains in it, from the results there are now.
+    """Show how a sweep scales, and what PGLE gains, from the current results.
 
     python launch/report.py scaling results/sweep-TIME.json
     python launch/report.py scaling results/sweep-*.json        the newest of several
@@ -190,8 +192,9 @@ def scaling(argv: list[str]) -> int:
     from benchmarks.sweeps import sweep_report
 
     if not argv[1:]:
-        usage = "python launch/report.py scaling FILE, one of results/sweep-*.json (in the --output_dir of the sweep)"
-        raise RequestError("which sweep?", next_command=usage)
+        raise RequestError(
+            "the sweep is missing", next_command="python launch/report.py scaling results/sweep-*.json"
+        )
     newest = max(map(Path, argv[1:]), key=lambda path: path.name)  # their names begin with the time
     found = sweep_report.report_of_file(newest)
     answer(found, lambda: sweep_report.text(found, newest))
@@ -199,7 +202,7 @@ def scaling(argv: list[str]) -> int:
 
 
 def references(argv: list[str]) -> int:
-    """The published rows, as their sources print them.
+    """List the published rows as their sources print them.
 
     python launch/report.py references
     """
@@ -214,7 +217,7 @@ def references(argv: list[str]) -> int:
 
 
 def trace(argv: list[str]) -> int:
-    """Where the time of a step goes, from a profiler's trace (docs/how-to/profile.md).
+    """Break down the time of a step from a profiler's trace (docs/how-to/profile.md).
 
     python launch/report.py trace results/RUN                   a profiled run, or a profiler's file
     python launch/report.py trace results/RUN --json
@@ -240,7 +243,7 @@ def _exported(report: Path, room: Path) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise RequestError("listed only, nsys is not on PATH (nsys-ui opens it)") from None
+        raise RequestError("only listed, because nsys is not on PATH (nsys-ui opens it)") from None
     if done.returncode != 0 or not database.is_file():
         last = (done.stderr or done.stdout).strip().splitlines()
         raise RequestError(f"nsys export failed ({done.returncode}): {last[-1] if last else 'no message'}")
@@ -248,7 +251,7 @@ def _exported(report: Path, room: Path) -> Path:
 
 
 def mlperf(argv: list[str]) -> int:
-    """MLPerf's checkers and more on MLLOG files; exit code 3 if they fail (docs/reference/mlperf_rules.md).
+    """Run MLPerf's checkers and more on MLLOG files; exit code 3 if they fail (docs/reference/mlperf_rules.md).
 
     python launch/report.py mlperf DIR                          a folder of logs, a job's output, or runs of Stepmark
     python launch/report.py mlperf DIR --ruleset=5.1.0 --json

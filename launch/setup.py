@@ -1,27 +1,27 @@
-"""Gets ready what a real run needs: checkpoints, tokenizers, sites. Says what is there and what is missing.
+"""Prepare a real run: checkpoints, tokenizers, datasets and sites.
 
-What does a real run need, and is it there?
+List what a run needs, and what is missing:
   python launch/setup.py --model=llama3_70b --task=lora --out=DIR
 
-Download what is missing; the same command again resumes:
-  export HF_TOKEN=<your token>
+Download the missing files; the same command resumes:
+  export HF_TOKEN=YOUR_TOKEN
   python launch/setup.py --download --model=llama3_70b --task=lora --out=DIR
 
-Write the file of a new site: asks Slurm and a node, then checks two nodes:
+Write the file of a new site from Slurm and one node, then check two nodes:
   python launch/setup.py --new_site=NAME --partition=batch --account=ml
 
-Get a site ready for what you plan to run: folders, container images (imported by a job) or environments:
+Prepare a site for your runs: folders, container images (imported by a job) or environments:
   python launch/setup.py --site=NAME --model=llama31_70b
   python launch/setup.py --site=NAME --engine=bridge --dry_run
 
-Fetch the gated configuration that Megatron-Bridge reads, once, for jobs that are offline and have no token:
-  export HF_TOKEN=<your token>
+Download the gated configuration for Megatron-Bridge once, for jobs that are offline:
+  export HF_TOKEN=YOUR_TOKEN
   python launch/setup.py --site=NAME --engine=bridge --model=llama3_70b
 
-Make the data and the model of an MLPerf benchmark, by a job in its submission's container:
+Make the data and the model of an MLPerf benchmark with a job in the container of its submission:
   python launch/setup.py --site=NAME --model=llama2_70b_lora --task=mlperf --out=DIR
 
-Exit codes: 0 all is there, 1 something is missing or failed, 2 the request was wrong.
+Exit codes: 0 everything is ready, 1 something is missing or failed, 2 the request was wrong.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -46,23 +46,21 @@ from launch.terminal import places
 from launch.terminal.output import text_alone
 
 flags.adopt_module_key_flags(job_flags)  # so that --help shows them
-BACKEND = flags.DEFINE_string("backend", None, "Whose files: jax, nemo or another that is installed.")
-MODEL = flags.DEFINE_string("model", None, "The model that is to be trained (configs/models).")
-TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "What is to be done with it.")
-OUT = flags.DEFINE_string("out", None, "The folder of all files.")
+BACKEND = flags.DEFINE_string("backend", None, "Backend: jax, nemo or another installed one.")
+MODEL = flags.DEFINE_string("model", None, "Model to train (configs/models).")
+TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "Task of the run.")
+OUT = flags.DEFINE_string("out", None, "Folder of all files.")
 
-DOWNLOAD = flags.DEFINE_boolean("download", False, "Download what is missing.")
-ASSET = flags.DEFINE_string("asset", None, "Only this one of what the run needs.")
+DOWNLOAD = flags.DEFINE_boolean("download", False, "Download the missing files.")
+ASSET = flags.DEFINE_string("asset", None, "Download only this asset.")
 
-NEW_SITE = flags.DEFINE_string("new_site", None, "Write the file of a new site of this name, by asking its Slurm.")
-HARDWARE = flags.DEFINE_string("hardware", None, "The devices of a new site, where its nodes do not say.")
-SITE = flags.DEFINE_string("site", None, "The site to get ready (--out: the folder of its results).")
-ENGINE = flags.DEFINE_string("engine", None, "Only what this engine of the backends runs in.")
-IMAGE = flags.DEFINE_string(
-    "image", None, "Import this image for the engines that are named, as run.py --image takes it."
-)
-FORCE = flags.DEFINE_boolean("force", False, "Import images anew that are there.")
-DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site; submit nothing, write nothing.")
+NEW_SITE = flags.DEFINE_string("new_site", None, "Write the file of a new site with this name from its Slurm.")
+HARDWARE = flags.DEFINE_string("hardware", None, "Device of a new site, if its nodes do not report it.")
+SITE = flags.DEFINE_string("site", None, "Site to prepare (--out: the folder of its results).")
+ENGINE = flags.DEFINE_string("engine", None, "Prepare only this engine.")
+IMAGE = flags.DEFINE_string("image", None, "Image to import for the engine, as in run.py --image.")
+FORCE = flags.DEFINE_boolean("force", False, "Import existing images again.")
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site without submitting it or writing files.")
 
 JOB = {flag.name for flag in flags.FLAGS.get_flags_for_module(job_flags.__name__)}
 OF_NEEDS = {"model", "task", "backend", "out"}
@@ -128,12 +126,13 @@ def site() -> int:
         wanted.refuse_untrainable(engines, row, MODEL.value, devices, configs)
     if image and len(engines) > 1:
         raise RequestError(
-            f"--image is for one engine, not for {', '.join(engines)}", where="--image", next_command="--engine=NAME"
+            f"--image is for one engine, not for {', '.join(engines)}",
+            where="--image",
+            next_command=f"--engine={wanted.engine_of(next(iter(engines)))}",
         )
     if not any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)):
-        raise RequestError(
-            "say what you plan to run on the site", where=f"--site={SITE.value}", next_command="--model=NAME"
-        )
+        what = "--site needs a --model, --engine or --backend to prepare for"
+        raise RequestError(what, where=f"--site={SITE.value}", next_command="--model=llama2_tiny")
     work = wanted.Work(
         site=row,
         options=job,
@@ -162,7 +161,7 @@ def typed_image() -> str | None:
         raise RequestError(
             "an image file needs no import",
             where=f"--image={IMAGE.value}",
-            next_command="python launch/run.py --image=FILE.sqsh, or --image=REGISTRY/NAME:TAG here",
+            why="pass the file to run.py with --image, or pass --image=REGISTRY/NAME:TAG here",
         )
     refuse_secrets(IMAGE.value, "--image")
     return images.checked(IMAGE.value, "--image") if IMAGE.value else None
@@ -220,7 +219,7 @@ def _needs() -> assets.Needs:
 
 def _given(flag: "flags.FlagHolder[str | None]") -> str:
     if not flag.value:
-        raise RequestError(f"--{flag.name} is needed", next_command="python launch/setup.py --help")
+        raise RequestError(f"--{flag.name} is missing", next_command="python launch/setup.py --help")
     return flag.value
 
 

@@ -1,18 +1,18 @@
-"""Where the runs of a folder stand; follow, cancel and collect those that were left in a queue.
+"""List the state of runs; follow, cancel or collect queued runs.
 
 Examples:
   python launch/status.py
-      list the runs in results/: state, job, step, seconds a step; those whose jobs have ended are collected
+      list the runs in results/ with state, job, step and seconds per step, and collect those whose jobs have ended
   python launch/status.py --follow RUN
-      show the queue's state and then the steps of a run as they come, and its result
+      show the state in the queue, then the steps of a run as they arrive, and its result
   python launch/status.py --cancel RUN
-      take it out of the queue or end it; what it trained until then is kept
+      cancel its job; the steps so far are kept
   python launch/status.py --collect RUN
-      make its result from its files and from what Slurm says of it, also a second time
+      make its result from its files and Slurm's record, also a second time
 
-RUN is a run's folder, or a part of its name. Works from any shell that sees the folder, and after a launcher was
-killed. Exit codes: 0 done (with --follow and --collect: the run is valid); 1 a run failed or could not be asked for;
-2 the request was wrong; 3 a run is invalid.
+RUN is a run's folder, or a part of its name. The command works from any shell that sees the folder, also after a
+launcher was killed. Exit codes: 0 done (with --follow and --collect: the run is valid); 1 a run failed or Slurm did
+not answer; 2 the request was wrong; 3 a run is invalid.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -51,8 +51,8 @@ from launch.terminal.output import VERBOSE, answer, document
 BETTER_FIRST = [EXIT_VALID, EXIT_INVALID, EXIT_FAILED, EXIT_INTERRUPTED]
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
-flags.DEFINE_boolean("follow", False, "Follow a run until it has ended.")
+flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
+flags.DEFINE_boolean("follow", False, "Follow a run until it ends.")
 flags.DEFINE_boolean("cancel", False, "Cancel runs.")
 flags.DEFINE_boolean("collect", False, "Collect runs.")
 flags.declare_key_flag(VERBOSE)
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
         return listing([find_run(name, output_dir) for name in argv[1:]] or find_runs(output_dir))
     if len(argv) < 2:
         raise RequestError(
-            f"--{chosen[0]}: which run?", next_command=f"python launch/status.py --{chosen[0]} {output_dir}/RUN"
+            f"--{chosen[0]} needs a run", next_command=f"python launch/status.py --output_dir={output_dir}"
         )
     folders = [find_run(name, output_dir) for name in argv[1:]]
     act = {"follow": follow, "cancel": cancel, "collect": collect_again}[chosen[0]]
@@ -141,11 +141,11 @@ def cancel(folder: RunFolder) -> int:
     queued = slurm.queue(folder.job_ids())
     if not queued:
         (row,) = states([folder])
-        print(f"{folder.run_id}: there is nothing to cancel, it is {row.state}")
+        print(f"{folder.run_id}: no job to cancel, the run is {row.state}")
         return EXIT_FAILED if row.problems else EXIT_VALID
     for job_id in queued:
         slurm.cancel(job_id)
-        print(f"{folder.run_id}: job {job_id} cancelled; what it trained is kept")
+        print(f"{folder.run_id}: job {job_id} cancelled; its steps are kept")
     print(f"  next  python launch/status.py --follow {shlex.quote(str(folder.path))}")
     return EXIT_VALID
 

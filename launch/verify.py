@@ -2,20 +2,20 @@
 
 Examples:
   python launch/verify.py results/RUN
-      exit 0 where every figure follows from the raw files, 3 where one differs
+      exit 0 if every metric follows from the raw files, 3 if one differs
   python launch/verify.py --repair results/RUN
-      write steps.jsonl and result.json anew from the raw files (after a crash or a full disk)
+      write steps.jsonl and result.json again from the raw files (after a crash or a full disk)
   python launch/verify.py --equivalence
-      train a tiny Llama 2 and Llama 3 in every backend from the same weights, here on a CPU, and compare parameters,
-      FLOPs, settings, loss, logits, gradients and updates: exit 0 where all agree, 3 where a line differs
+      train a tiny Llama 2 and Llama 3 in every backend from the same weights, on this machine's CPU, and compare
+      parameters, FLOPs, settings, loss, logits, gradients and updates: exit 0 if all agree, 3 if a line differs
   python launch/verify.py --equivalence --dtype=bf16 --hardware=h100
-      the same in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
+      do this in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
   python launch/verify.py --equivalence --task=lora
-      the same of training adapters alone: one rank, alpha and set of matrices in every backend
+      train only adapters: the same rank, alpha and matrices in every backend
 
 RUN is a run's folder, or a part of its name that no other run in --output_dir has.
-The raw files are benchmark.json, plan.json, provenance.json and attempt-*/; steps.jsonl and
-result.json are made from them.
+The raw files are benchmark.json, plan.json, provenance.json and attempt-*/. Stepmark makes steps.jsonl and
+result.json from them.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -31,18 +31,18 @@ from launch.terminal.documents import CheckedRuns
 from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
-flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json anew from the raw files.")
+flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json again from the raw files.")
 flags.DEFINE_boolean("equivalence", False, "Prove that the backends do the same work.")
-flags.DEFINE_list("model", [], "With --equivalence: the models; else llama2_tiny,llama3_tiny.")
+flags.DEFINE_list("model", [], "With --equivalence: the models. (default: llama2_tiny,llama3_tiny)")
 flags.DEFINE_enum(
-    "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train everything, or adapters alone."
+    "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train all weights, or only adapters."
 )
 flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision, with its own tolerances.")
-flags.DEFINE_string("hardware", "cpu", "With --equivalence: where it is computed, of configs/hardware.")
+flags.DEFINE_string("hardware", "cpu", "With --equivalence: the device of configs/hardware.")
 flags.DEFINE_string(
     "output_dir",
     None,
-    "The folder with the runs (results); with --equivalence it keeps all files, which are temporary else.",
+    "Folder of the runs (default: results). With --equivalence: keep all files there.",
 )
 OF_EQUIVALENCE = ("model", "task", "dtype", "hardware")
 
@@ -54,12 +54,12 @@ def main(argv: list[str]) -> int:
     given = [f"--{name}" for name in OF_EQUIVALENCE if FLAGS[name].present]
     if given:
         raise RequestError(
-            f"{', '.join(given)} means something with --equivalence alone",
+            f"{', '.join(given)} needs --equivalence",
             where=given[0],
             next_command="python launch/verify.py --equivalence",
         )
     if not runs:
-        raise RequestError("which run?", next_command="python launch/verify.py results/RUN")
+        raise RequestError("the run is missing", next_command="python launch/status.py")
     from benchmarks.runs.find_runs import place_of
     from launch.checks.verifying import check_run
 
@@ -74,7 +74,7 @@ def _equivalence(runs: list[str]) -> int:
 
     if runs or FLAGS.repair:
         raise RequestError(
-            f"--equivalence compares backends: it takes no {'--repair' if FLAGS.repair else 'run'}",
+            f"--equivalence compares backends and does not accept {'--repair' if FLAGS.repair else 'a run'}",
             where=" ".join(runs) or "--repair",
             next_command="python launch/verify.py --equivalence",
         )

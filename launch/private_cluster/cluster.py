@@ -105,7 +105,7 @@ def known(name: str) -> Cluster:
     cluster = recall(name)
     if cluster is None:
         raise RequestError(
-            f"the private cluster '{name}' is not up",
+            f"the private cluster '{name}' is not running",
             where=str(folder_of(name)),
             next_command=f"python launch/cluster.py up --name={name}",
         )

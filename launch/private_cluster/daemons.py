@@ -107,7 +107,7 @@ def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]]) 
         dead = awaited - owners(cluster)
         all_ran = all_ran if dead else now
         if now - all_ran > DEAD_SECONDS or now > end:
-            raise _failure(cluster, min(dead or waiting), "did not come up")
+            raise _failure(cluster, min(dead or waiting), "did not start")
         time.sleep(LOOK_SECONDS)
 
 
@@ -213,6 +213,6 @@ def _failure(cluster: Cluster, daemon: str, what: str) -> RunError:
     return RunError(
         f"the private cluster '{cluster.name}': {daemon} {what}",
         where=f"log: {log}",
-        why="\n         ".join(lines) or "it ended without a word",
-        next_command=f"read the log, then: python launch/cluster.py down --name={cluster.name}, and up again",
+        why="\n         ".join(lines) or "it ended without a message",
+        next_command=f"python launch/cluster.py down --name={cluster.name}",
     )

@@ -86,9 +86,9 @@ def _refuse_other_site(name: str) -> None:
     """Raise RequestError if the name is invalid, or belongs to a site that is not a private cluster."""
     if not NAME.fullmatch(name):
         raise RequestError(
-            f"'{name}' cannot be the name of a cluster",
+            f"'{name}' is not a valid name of a cluster",
             where=f"--name={name}",
-            why="a lower case letter, then at most 30 of a-z, 0-9, _ and -",
+            why="use a lower case letter, then at most 30 of a-z, 0-9, _ and -",
         )
     own = site_file(name)
     ours = not own.exists() or configuration.SOURCE.format(name) in own.read_text(encoding="utf-8", errors="replace")
@@ -96,7 +96,7 @@ def _refuse_other_site(name: str) -> None:
         raise RequestError(
             f"'{name}' is a site, not a private cluster of this machine",
             where=f"--name={name}",
-            next_command="--name with another name",
+            next_command=f"--name={name}_2",
         )
 
 
@@ -114,10 +114,10 @@ def make_own(folder: Path) -> None:
     modes = [parent.stat().st_mode for parent in folder.parents]
     if not is_own or any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes):
         raise RequestError(
-            "other users could take over a private cluster in this folder",
+            "other users could change a private cluster in this folder",
             where=str(folder),
-            why="it must be a folder of your own with mode 0700, and none above it may be open for others to write",
-            next_command="chmod it, or export STEPMARK_HOME=<a folder of your own>",
+            why="it must belong to you with mode 0700, and others must not be able to write to a folder above it",
+            next_command=f"chmod 0700 {folder}",
         )
 
 
@@ -129,9 +129,9 @@ def _still_up(wanted: ClusterRequest) -> Cluster | None:
     is_there = ClusterRequest(cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.accounting)
     if is_there != wanted:
         raise RequestError(
-            f"the private cluster '{wanted.name}' is already up, with {described(is_there)}",
-            where=f"asked for: {described(wanted)}",
-            next_command=f"python launch/cluster.py down --name={wanted.name}     (then up again)",
+            f"the private cluster '{wanted.name}' is already running, with {described(is_there)}",
+            where=f"the request: {described(wanted)}",
+            next_command=f"python launch/cluster.py down --name={wanted.name}",
         )
     return cluster
 
@@ -232,10 +232,10 @@ def _stop(name: str, say: Say) -> int:
     left = processes.end(lambda: processes.running(files.folder, files.daemons_conf))
     if left:
         raise RunError(
-            f"{len(left)} processes of the private cluster '{name}' do not end",
+            f"{len(left)} processes of the private cluster '{name}' did not end",
             where=", ".join(f"{process.program} {process.pid}" for process in left[:5]),
-            why="they were killed, but the kernel still lists them",
-            next_command=f"python launch/cluster.py down --name={name}     (again, later)",
+            why="they were killed, but the kernel still lists them; try again later",
+            next_command=f"python launch/cluster.py down --name={name}",
         )
     site_file(name).unlink(missing_ok=True)
     gone = (files.settings, files.state, files.database, files.devices, files.pids, files.temporary, files.sockets)

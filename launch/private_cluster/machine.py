@@ -31,9 +31,9 @@ def refuse_missing(accounting: bool) -> None:
     if not absent:
         return
     raise RequestError(
-        f"Slurm is not installed here: {', '.join(absent)} not found",
+        f"Slurm is not installed: found no {', '.join(absent)}",
         where="PATH and " + ", ".join(DAEMON_FOLDERS),
-        why="a private cluster runs Slurm's own daemons; --noaccounting does without slurmdbd and its database",
+        why="a private cluster runs Slurm's daemons; --noaccounting needs no slurmdbd and no database",
         next_command=f"sudo apt-get install --no-install-recommends {DEBIAN_PACKAGES}",
     )
 
@@ -79,9 +79,9 @@ def free_ports(nodes: int, free: Callable[[int], bool] = is_free) -> Ports:
         if all(free(port) for port in range(first, first + needed)):
             return Ports(controller=first, accounting=first + 1, first_node=first + 2)
     raise RunError(
-        f"no {needed} neighbouring free ports were found",
+        f"found no {needed} neighbouring free ports",
         where=f"ports {FIRST_PORT} to {LAST_PORT} of this machine",
-        next_command="ss -ltn     shows who listens",
+        next_command="ss -ltn",
     )
 
 
@@ -106,10 +106,9 @@ def best_naming() -> Naming:
                 subprocess.run(command, capture_output=True, check=True, timeout=PROBE_SECONDS)
                 return naming
     raise RequestError(
-        "this user cannot make namespaces, in which each node has its own name",
+        "this user cannot create namespaces, which give each node its own name",
         where="unshare --mount --uts",
-        why="the machine allows them to root only, or forbids them in containers",
-        next_command="the same command as root",
+        why="the machine allows them only to root, or forbids them in containers; run the command as root",
     )
 
 

@@ -19,10 +19,10 @@ def stepmark_home() -> Path:
         return Path.home() / ".cache" / "stepmark"
     except RuntimeError as error:
         raise RequestError(
-            "this user has no home folder, so there is no place for the environments",
+            "this user has no home folder for the environments",
             where="HOME",
             why=str(error),
-            next_command="export STEPMARK_HOME=<a folder that this user can write>",
+            next_command="export STEPMARK_HOME=/tmp/stepmark",
         ) from error
 
 

@@ -37,7 +37,7 @@ def say_problems(index: "Index") -> None:
     problems = index.problems()
     if problems:
         folders = "1 folder is" if len(problems) == 1 else f"{len(problems)} folders are"
-        print(f"stepmark: {folders} left out in {index.output_dir}:", file=sys.stderr)
+        print(f"stepmark: {folders} skipped in {index.output_dir}:", file=sys.stderr)
         print_some((f"{problem.folder}: {problem.reason}" for problem in problems), len(problems))
 
 

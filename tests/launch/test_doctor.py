@@ -83,7 +83,7 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
 @pytest.mark.parametrize(
     ("flags", "said", "words"),
     [
-        (("--site=example_venv",), "#SBATCH --nodes=1", "1 node stands for all"),
+        (("--site=example_venv",), "#SBATCH --nodes=1", "this dry run shows 1 node"),
         (("--site=example_venv", "--nodes=3"), "#SBATCH --nodes=3", ""),
         (("--site=example_venv", "--nodelist=n[1-4]", "--exclude=n2"), "#SBATCH --nodes=3", ""),
         (("--site=example_pyxis", "--nodes=2"), "--container-image=/lustre/stepmark/images/", ""),

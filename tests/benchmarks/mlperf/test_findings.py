@@ -99,7 +99,7 @@ def test_what_makes_a_log_no_result_is_an_error(run: WrittenRun | LoggedRun, wor
             made_run(said={"opt_learning_rate_training_steps": 100}),
             "trained 432 steps, 332 more than its schedule of 100",
         ),
-        (changed(lambda records: [*records, replace(BROKEN, reason=MINGLED)]), "unreadable MLLOG line: mingled"),
+        (changed(lambda records: [*records, replace(BROKEN, reason=MINGLED)]), "unreadable MLLOG line: mixed"),
         (changed(going_back), "the clock went back by"),
         (logged(made_run(said={"submission_benchmark": "gpt3"})), "benchmark"),
     ],

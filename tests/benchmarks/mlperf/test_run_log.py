@@ -83,7 +83,7 @@ def test_a_line_is_found_whatever_stands_before_it(before: str) -> None:
         (':::MLLOG {"key": "seed", "value": 1}', "its time_ms"),
         (':::MLLOG {"key": "seed", "time_ms": NaN}', "its time_ms"),
         (":::MLLOG {nothing}", "not JSON"),
-        (line("seed", 7)[:30] + line("seed", 8), "mingled"),
+        (line("seed", 7)[:30] + line("seed", 8), "mixed with"),
         (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": []} x', "not JSON"),
         (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": [1]}', "or metadata"),
     ],
