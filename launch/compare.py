@@ -58,8 +58,8 @@ def main(argv: list[str]) -> int:
 
     if len(argv) != 3:
         raise RequestError(
-            f"two sides are expected, {len(argv) - 1} given",
-            next_command="python launch/compare.py RUN_A RUN_B     (or --help)",
+            f"a comparison needs two sides, not {len(argv) - 1}",
+            next_command="python launch/compare.py --help",
         )
     outputs.Outputs(markdown=FLAGS.markdown, html=FLAGS.html).check()
 

@@ -38,7 +38,7 @@ REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Seconds between u
 
 
 def main(argv: list[str]) -> int:
-    refuse_more(argv[1:], "python launch/dashboard.py --output_dir=FOLDER")
+    refuse_more(argv[1:], "python launch/dashboard.py --help")
     output_dir = Path(OUTPUT_DIR.value)
     logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else output_dir / "dashboard"
     rows, told = _update(output_dir, logdir)

@@ -66,7 +66,7 @@ def nodes(argv: list[str]) -> int:
     from launch.terminal import places
     from launch.terminal.progress import say
 
-    refuse_more(argv[1:], "python launch/doctor.py nodes --site=NAME")
+    refuse_more(argv[1:], "python launch/doctor.py nodes --help")
     configs = places.configs()
     site = configs.site(SITE.value)
     if site.slurm is None:
@@ -106,7 +106,7 @@ def logs(argv: list[str]) -> int:
     from benchmarks.runs.find_runs import place_of
 
     if not argv[1:]:
-        raise RequestError("a log is missing", next_command="python launch/doctor.py logs results/RUN")
+        raise RequestError("a log is missing", next_command="python launch/doctor.py logs --help")
     found = diagnosis_of([str(place_of(name, Path(OUTPUT_DIR.value))) for name in argv[1:]])
     answer(found, lambda: diagnosis_text(found))
     return EXIT_INVALID if found.failed else EXIT_VALID

@@ -66,7 +66,7 @@ BENCHMARK_FLAGS = (MODEL, HARDWARE, GPUS, DTYPE, GLOBAL_BATCH_SIZE, SEQUENCE_LEN
 
 
 def main(argv: list[str]) -> int:
-    refuse_more(argv[1:], f"{COMMAND} --log=PATH")
+    refuse_more(argv[1:], f"{COMMAND} --log={shlex.join(argv[1:2])}")
     rule = WINDOW.value or window_rule.STEADY
     window_rule.check_rule(rule)
     workload = _workload()
@@ -132,7 +132,7 @@ def _workload() -> Workload | None:
 def _log_name() -> str:
     names = list(LOG.value)
     if not names:
-        raise RequestError("--log is missing", next_command=f"{COMMAND} --log=PATH")
+        raise RequestError("--log is missing", next_command=f"{COMMAND} --help")
     if len(names) > 1:
         joined, why = f"cat {shlex.join(names)} | {COMMAND} --log=-", "join the logs of a run that was continued"
         raise RequestError("only one --log can be read at a time", where="--log", why=why, next_command=joined)

@@ -209,10 +209,10 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
 
     if site.slurm is not None:
         raise RequestError(
-            f"suite {suite.name} has no night yet, so no run of site {site.name} to rehearse with",
+            f"suite {suite.name} has no night on site {site.name} yet, and a rehearsal needs one of its runs",
             where=f"--site={site.name}",
-            why="a rehearsal submits no job",
-            next_command="python launch/nightly.py --suite=smoke --rehearse, or the same after the first night",
+            why="a rehearsal does not submit jobs; repeat the command after the first night, or rehearse suite smoke",
+            next_command="python launch/nightly.py --suite=smoke --rehearse",
         )
     with tempfile.TemporaryDirectory(prefix="stepmark-rehearsal-") as folder:
         runner = _runner(site, configs, Path(folder))
@@ -225,7 +225,7 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
     if run is None or not can_be_scaled(run):
         reasons = [*run.reasons, *run.not_comparable] if run else []
         raise RunError(
-            f"the run of {cell.name} cannot be rehearsed with: {reasons_text(reasons) or 'it left no result'}",
+            f"the run of {cell.name} cannot be rehearsed with: {reasons_text(reasons) or 'no result'}",
             next_command=command_of(cell.request, "run.py"),
         )
     return Real(cell, run, "(made just now)")
@@ -240,9 +240,9 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     cell = suites.chosen(cells, FLAGS.accept, suite.name)
     if not (FLAGS.because or "").strip():
         raise RequestError(
-            "--because is missing: why is the new level the one that counts?",
+            "--because is missing",
             where=f"--accept={cell.name}",
-            next_command="--because='...': it is kept with the decision, for those who wonder later",
+            why="pass --because='...' with the reason for the new level, which Stepmark keeps with the decision",
         )
     records = Records(Path(FLAGS.output_dir), suite.name)
     since = max((one.night for one in records.accepted()[0] if one.cell == cell.name), default="")
@@ -253,14 +253,14 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     }
     if not any(LEVELS & verdicts for verdicts in judged.values()):
         raise RequestError(
-            f"{cell.name} has no other level to accept: no night since the last accepted says worse or better",
+            f"{cell.name} has no new level to accept: no night since the last accepted one is worse or better",
             where=f"--accept={cell.name}",
-            why="accepting starts a new baseline, and the next ten nights of the cell would be judged by none",
-            next_command=f"ls {records.folder}/*.md     (the verdicts of each night)",
+            why="accepting starts a new baseline, so the next ten nights of the cell would have no verdict",
+            next_command=f"ls {records.folder}/*.md",
         )
     newest = max(night for night, verdicts in judged.items() if verdicts)
     said = records.accept(cell.name, newest, FLAGS.because)
-    answer(said, f"{cell.name}: the level of night {said.night} is the one that counts from now on ({said.because})")
+    answer(said, f"{cell.name}: the level of night {said.night} counts from now on ({said.because})")
     return EXIT_VALID
 
 

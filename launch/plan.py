@@ -74,8 +74,8 @@ def _show(argv: list[str], most_layouts: int) -> int:
     request, *more = request_flags.requests(configs.site(request_flags.site_name()))
     if more:
         raise RequestError(
-            f"{1 + len(more)} benchmarks are named, one can be planned at a time",
-            next_command="one value in each flag; --scale=64,128 for several numbers of GPUs",
+            f"the flags name {1 + len(more)} benchmarks, but a plan is for one",
+            why="pass one value in each flag, and --scale=64,128 for several numbers of GPUs",
         )
     backend = find_backend(request.backend)
     request = machine_gpus.with_local_gpus(request, configs, backend)

@@ -75,7 +75,7 @@ def runs(argv: list[str]) -> int:
     from benchmarks.history.filters import parse_condition
     from launch.terminal.run_index import open_index, say_problems
 
-    refuse_more(argv[2:], "python launch/report.py runs FOLDER")
+    refuse_more(argv[2:], "python launch/report.py runs --help")
     folder = Path(argv[1] if argv[1:] else OUTPUT_DIR.value)
     conditions = [parse_condition(text) for text in WHERE.value]
     index = open_index(folder)
@@ -136,7 +136,7 @@ def verify_archive(argv: list[str]) -> int:
     from launch.terminal.documents import CheckedArchive
     from launch.terminal.run_index import print_some
 
-    path = Path(only_argument(argv[1:], "python launch/report.py verify_archive FILE"))
+    path = Path(only_argument(argv[1:], "python launch/report.py verify_archive --help"))
     if not path.is_file():
         raise RequestError("the file does not exist", where=str(path))
     with tempfile.TemporaryDirectory(prefix="stepmark-archive-") as place:
@@ -226,7 +226,7 @@ def trace(argv: list[str]) -> int:
     from benchmarks.trace.report import trace_report
     from benchmarks.trace.tables import report_text
 
-    place = place_of(only_argument(argv[1:], "python launch/report.py trace results/RUN"), Path(OUTPUT_DIR.value))
+    place = place_of(only_argument(argv[1:], "python launch/report.py trace --help"), Path(OUTPUT_DIR.value))
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as room:  # a run's raw files are sealed
         found = trace_report(place, lambda report: _exported(report, Path(room)))
     answer(found, lambda: report_text(found))
@@ -258,7 +258,7 @@ def mlperf(argv: list[str]) -> int:
     """
     from launch.mlperf.judging import report
 
-    return report(Path(only_argument(argv[1:], "python launch/report.py mlperf DIR")), RULESET.value)
+    return report(Path(only_argument(argv[1:], "python launch/report.py mlperf --help")), RULESET.value)
 
 
 SUBCOMMANDS = Subcommands(

@@ -292,5 +292,5 @@ def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
             where="--data",
             why=f"the {division_of(benchmark)} division trains on MLPerf's data: prepare it, then pass --data=DIR",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name} "
-            "--task=mlperf --out=DIR",
+            f"--task=mlperf --out=$PWD/{benchmark.model.name}",
         )

@@ -338,7 +338,9 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
         with contextlib.suppress(OSError):  # on a file system that is read-only even this is refused
             temporary.unlink()
         why = "the previous file and the raw files under attempt-* are kept"
-        raise files.cannot_write(error, path, why, f"python launch/{REPAIR} RUN") from None
+        raise files.cannot_write(
+            error, path, why, f"python launch/{REPAIR} {shlex.quote(str(path.parent))}"
+        ) from None
 
 
 def is_followed(folder: RunFolder) -> bool:

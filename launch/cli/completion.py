@@ -67,7 +67,7 @@ if [[ $funcstack[1] == _stepmark ]]; then _stepmark; else compdef _stepmark step
 
 def main(argv: list[str]) -> int:
     shells = {"bash": BASH, "zsh": ZSH}
-    shell = only_argument(argv[1:], "stepmark completion bash|zsh")
+    shell = only_argument(argv[1:], "stepmark completion bash")
     if shell not in shells:
         raise RequestError(f"unknown shell '{shell}': {nearest(shell, shells)}")
     text_alone(("#compdef stepmark\n" if shell == "zsh" else "") + _words_function() + shells[shell])

@@ -118,12 +118,14 @@ def _argument(text: str, where: str) -> str:
             f"'{text.strip()}' is not an option of sbatch",
             where=where,
             why="use key=value, --key=value or key, with the long name of the option",
-            next_command="--slurm_arg=switches=1",
+            next_command="python launch/run.py --help",
         )
     # sbatch accepts any unambiguous beginning of a name: --outp is --output.
     meant = next((name for name in (*OWN_FLAGS, *DECIDED) if name.startswith(key)), None)
     if meant in OWN_FLAGS:
-        raise RequestError(f"--{meant} is a separate flag", where=where, next_command=f"--{meant}{equals}{value}")
+        raise RequestError(
+            f"--{meant} is a separate flag", where=where, next_command=f"--slurm_arg={name} --{meant}{equals}{value}"
+        )
     if meant is not None:
         raise RequestError(
             f"Stepmark sets --{meant}",

@@ -97,7 +97,7 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
 def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     early = naps.night(f"--accept={SHORT}", "--because=too early")
     assert early.returncode == 2
-    assert "no other level to accept" in early.stderr
+    assert "no new level to accept" in early.stderr
     naps.nap_longer(1.6)
     assert naps.night().returncode == 3
     unsaid = naps.night(f"--accept={SHORT}")
@@ -107,7 +107,7 @@ def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     assert said.returncode == 0, said.stderr
     twice = naps.night(f"--accept={SHORT}", "--because=the new container stays")
     assert twice.returncode == 2
-    assert "no other level to accept" in twice.stderr
+    assert "no new level to accept" in twice.stderr
     (line,) = (naps.nights / "decisions.jsonl").read_text().splitlines()
     assert json.loads(line)["because"] == "the new container stays"
     assert naps.night().returncode == 3  # the other cell is as slow, which was not accepted

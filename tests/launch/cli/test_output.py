@@ -109,7 +109,7 @@ def test_every_command_has_a_schema() -> None:
         ("report trace nobody", 2, "there is no such file or folder", "launch/report.py trace"),
         ("run --backend=jax --model=llama2_tyni --dry_run", 2, "did you mean 'llama2_tiny'", "run.py"),
         ("run --modell=x", 2, "unknown flag --modell", "run.py --help"),
-        ("compare nemo_lora", 2, "two sides are expected", "launch/compare.py"),
+        ("compare nemo_lora", 2, "needs two sides", "launch/compare.py"),
     ],
 )
 def test_an_error_is_a_document_too(typed: str, code: int, what: str, next_command: str, results: Path) -> None:
