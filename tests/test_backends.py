@@ -448,7 +448,7 @@ def test_a_third_backend_resolves_and_plans(toy: Configs) -> None:
     for settings, said in (
         ({"naps": "3"}, "naps is not set directly"),
         ({"nap_second": "1"}, "did you mean 'nap_seconds'"),
-        ({"nap_seconds": "x"}, "a finite number is expected"),
+        ({"nap_seconds": "x"}, "is not a finite number"),
         ({"nap_seconds": "2"}, "too deep a sleep"),
         ({"env.TOY_STORY": "1"}, "TOY_STORY is not set directly"),
     ):

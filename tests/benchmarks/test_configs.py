@@ -84,7 +84,7 @@ TYPOS = {
     "a name that is not the file's": (
         MODEL,
         replaced("name: llama2_tiny", "name: llama_tiny"),
-        "name: the file is called 'llama2_tiny' but the name in it is 'llama_tiny'",
+        "name is 'llama_tiny', but the file is called 'llama2_tiny'",
     ),
     "an empty file": (MODEL, lambda _: "", "expected `object`, got `null`"),
 }

@@ -117,7 +117,7 @@ def test_a_result_for_people(whole_run: RunFolder) -> None:
     assert "at the median; " in text
     assert "tokens/s" in text
     assert "effective (mean over median " in text
-    assert "unknown: cpu has no published bf16 peak" in text
+    assert "unknown: no bf16 peak is published for cpu" in text
     assert "6.0000 -> 4.9000" in text
     assert "11 counted (steady: steps 1-11, too short to confirm); excluded: 1 compile" in text
     assert "None" not in text
@@ -137,7 +137,7 @@ def test_few_steps_have_no_interval_and_say_so(empty_run: RunFolder, add_attempt
     add_attempt(empty_run, steps=2)
     benchmark = msgspec.structs.replace(empty_run.benchmark(), steps=2)
     empty_run.write("benchmark.json", benchmark)
-    assert "an interval needs 9 counted steps or more, there are 1" in table(recompute(empty_run, BACKEND)[0])
+    assert "an interval needs at least 9 counted steps, and there are 1" in table(recompute(empty_run, BACKEND)[0])
 
 
 def entry(convention: str, tflops: float, percent: float, precision: str = "bf16") -> Mfu:

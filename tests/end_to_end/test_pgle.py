@@ -89,7 +89,7 @@ def test_a_conversion_that_fails_ends_the_job_and_says_why(cluster: ClusterOfTes
     assert phases_of(run)["convert"] == 1
     assert "perf" not in phases_of(run)
     (reason,) = [reason for reason in run.result["reasons"] if "convert" in reason]
-    assert "names no HLO instruction" in reason
+    assert "has no HLO instruction" in reason
     assert not run.result["pgle"]["seen"]["applied"]
     assert run.result["seconds_per_step"]["median"] is None
     assert not (run.folder / "attempt-1/convert/profile.pbtxt").exists()

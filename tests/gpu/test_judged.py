@@ -68,7 +68,7 @@ NO_COUNTER = {"energy_joules": "GPU 0 has no energy counter"}
 WRONG: dict[str, tuple[Judge, Change, str]] = {
     "invalid": (trained, lambda r: r.update(status="invalid", reasons=["a step was slow"]), "the run is invalid"),
     "an MFU of too much": (trained, lambda r: r["mfu"][0].update(percent=97.0), "97.0% is not between"),
-    "no MFU": (trained, lambda r: r.update(mfu=None), "MFU is not known: cpu has no published"),
+    "no MFU": (trained, lambda r: r.update(mfu=None), "MFU is not known: no bf16 peak"),
     "no loss": (lambda r: judged.trained(r, [None] * 60), lambda _: None, "0 have a loss"),
     "a loss that stays": (lambda r: judged.trained(r, [12.0, 11.99] * 30), lambda _: None, "the loss does not fall"),
     "no energy": (

@@ -145,8 +145,8 @@ def test_the_longest_of_an_instructions_kernels_is_its_cost() -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ("", "names no HLO instruction"),
-        ("SKIPPED: x.sqlite does not contain CUDA kernel data.\n", "names no HLO instruction"),
+        ("", "has no HLO instruction"),
+        ("SKIPPED: x.sqlite does not contain CUDA kernel data.\n", "has no HLO instruction"),
         ("A,B\n1,2\n", "line 2 of nsys's table cannot be read: KeyError('NVTX Range')"),
         *((table_of(*thunks("a"), average=bad), "line 2 of nsys's table") for bad in ("n/a", "-5", "nan", "inf")),
         ('NVTX Range,Avg (ns)\n"TSL:Thunk:#hlo_op=a#"\n', "line 2 of nsys's table"),

@@ -81,8 +81,8 @@ def test_the_recompile_is_found_and_its_settling_left_out(said: list[Callable[..
     ("compiles", "empty", "steps", "recompiled", "applied", "words"),
     [
         ({0, 1, 4}, set(), 10, 4, True, "in step 4"),  # one before the profile is complete does not use it
-        ({0}, set(), 10, None, False, "did not compile again in any of 10 steps"),
-        ({0}, set(), 2, None, False, "any of 2 steps"),  # it was cut off
+        ({0}, set(), 10, None, False, "of 10 steps, but did not"),
+        ({0}, set(), 2, None, False, "of 2 steps, but did not"),  # it was cut off
         ({3}, {1}, 10, 3, True, "1 of the traces were empty"),
         ({3}, {0, 1, 2}, 10, 3, False, "every trace was empty"),
     ],

@@ -67,7 +67,7 @@ def test_a_profile_of_this_program_is_taken_and_no_other(profile: Path) -> None:
     assert check(str(profile), made()) is None
     costs = profile.with_name("profile.pbtxt")
     costs.write_text('costs { name: "fusion.1" cost_us: 2.0 }\n')
-    assert "is not the one" in (check(profile, made()) or "")
+    assert "does not belong to" in (check(profile, made()) or "")
     costs.unlink()
     assert "No such file" in (check(profile, made()) or "")
 

@@ -68,7 +68,7 @@ def test_two_tags_are_compared(runs: Path) -> None:
     assert "nothing that is recorded of these runs differs" in done.stdout
 
 
-@pytest.mark.parametrize(("make", "says"), [(os.mkfifo, "but a pipe"), (os.mkdir, "Is a directory")])
+@pytest.mark.parametrize(("make", "says"), [(os.mkfifo, "it is a pipe"), (os.mkdir, "Is a directory")])
 def test_what_is_no_file_where_the_result_should_be_is_named(
     runs: Path, make: Callable[[Path], None], says: str
 ) -> None:

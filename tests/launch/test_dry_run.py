@@ -102,10 +102,10 @@ slurm: {{shared_folders: [/none], hardware: [h100]}}
 """
 RUNTIMES = {
     "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' runs only in its container"),
-    "python\npython: {maxtext: /none/python}": ("--model=llama31_70b", "names no Python for engine 'nemo'"),
+    "python\npython: {maxtext: /none/python}": ("--model=llama31_70b", "has no Python for engine"),
     "container\ncontainer: {images: /none}\nimages: {nemo: {arm64: x/y:1}}": (
         "--model=llama31_70b",
-        "no container image of 'nemo' is known",
+        "'nemo' has no container image",
     ),
 }
 

@@ -208,7 +208,7 @@ def test_a_log_stands_beside_the_nearest_published_figure(log: Log) -> None:
 def test_where_nothing_is_published_or_the_figures_are_invalid_it_says_so(log: Log) -> None:
     report = as_json(f"--log={REAL_LOG}", *TINY)
     assert report["reference"] is None
-    assert report["no_reference_because"] == "nothing is published for llama2_tiny pretrain bf16 on cpu"
+    assert report["no_reference_because"] == "no published result for llama2_tiny pretrain bf16 on cpu"
     report = as_json(log("still.log", step_lines(range(50))), *BENCHMARK)  # of one loss throughout
     assert (report["reference"], report["no_reference_because"]) == (None, "the figures are invalid")
 
@@ -294,7 +294,7 @@ def test_numbers_that_must_not_be_passed_over_are_named(log: Log) -> None:
 @pytest.mark.parametrize(
     ("text", "skipped", "why"),
     [
-        (START, 0, "none of a step"),
+        (START, 0, "no line of a step"),
         ("iter 5: loss 3.2, time -5.1ms\niter 6: loss 3.2, ti\n", 2, "line 1: seconds can't be"),
     ],
 )

@@ -48,7 +48,7 @@ def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = run(tmp_path / "file" / "results", "--backend=jax", TINY)
     assert done.returncode == 2
-    assert "the output folder cannot be written" in done.stderr
+    assert "output folder is not writable" in done.stderr
     assert "Traceback" not in done.stderr
     read_only = run(Path("/proc/results"), "--backend=jax", TINY)
     assert read_only.returncode == 2

@@ -160,7 +160,7 @@ def test_a_small_files_checksum_counts_too(setup: Setup, hub: FileServer, tmp_pa
     hub.files[f"/{NAME}/resolve/{COMMIT}/tokenizer_config.json"] = SMALL.replace(b"end", b"END")
     done = download(setup, hub, tmp_path, "--asset=tokenizer")
     assert done.returncode == 1
-    assert "is not the expected one: tokenizer_config.json" in done.stderr
+    assert "download is wrong: tokenizer_config.json" in done.stderr
     folder = tmp_path / TOKENIZER_FOLDER
     assert [path.name for path in folder.iterdir() if path.is_file()] == ["tokenizer.json"]
 

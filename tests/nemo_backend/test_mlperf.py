@@ -204,7 +204,7 @@ def test_the_check_names_every_fault_and_ends_with_the_first(
     (tmp_path / "hollow").mkdir()
     whole = f"{tmp_path}/whole=5"
     assert said(8, whole, f"{tmp_path}/short=5", f"{tmp_path}/gone=", f"{tmp_path}/hollow=").startswith(
-        f"{SAID}mounts: {tmp_path}/short has 3 bytes, 5 are expected; {tmp_path}/gone: No such file"
+        f"{SAID}mounts: {tmp_path}/short has 3 bytes instead of 5; {tmp_path}/gone: No such file"
     )
     assert said(8, whole).startswith(f"{SAID}PyTorch cannot be imported; ModuleNotFoundError")
     put_modules({"torch": {"cuda": SimpleNamespace(device_count=lambda: 4), "__version__": "2.9"}})

@@ -294,7 +294,7 @@ def adapted_with(name: str, factor: float) -> Computed:
 def test_two_sides_that_trained_the_same_adapters_agree() -> None:
     found = compared(adapted("other"))
     assert found.differing == []
-    assert "adapters of rank 4, alpha 8, beside q,k,v,o,gate,up,down" in equivalence.text(
+    assert "adapters of rank 4, alpha 8, on q,k,v,o,gate,up,down" in equivalence.text(
         compare(MODEL, adapted(), adapted("other"), LORA)
     )
 

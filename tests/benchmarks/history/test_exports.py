@@ -58,7 +58,7 @@ def test_the_table_says_which_mfu_which_interval_and_what_must_be_known() -> Non
     assert "12 ms to 13 ms" in small
     shown = "\n".join(lines)
     assert "failed: rank 3 died" in shown
-    assert "never to be compared: profiled" in shown
+    assert "not comparable: profiled" in shown
     assert "slowed on purpose by 50%" in shown
     assert "off by up to 0.8%" in shown
     assert "tag x; tag y; suite smoke, cell jax, night 20261122T020000Z, rerun" in shown

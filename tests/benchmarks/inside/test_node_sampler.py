@@ -114,7 +114,7 @@ def test_any_python_will_do_and_a_file_that_it_is_given_serves_for_the_package(
     [
         ("init = 12", [], "no NVIDIA driver: NVMLError_LibraryNotFound"),
         ("driver = 1", [], "the driver shows no GPU"),
-        ("dgx_h100", ["--no_gpus"], "not asked for"),
+        ("dgx_h100", ["--no_gpus"], "not requested"),
     ],
 )
 def test_why_no_gpu_is_sampled_is_said(

@@ -110,7 +110,7 @@ def test_one_two_and_nine_steps() -> None:
     assert (one.seconds_per_step.median, one.seconds_per_step.mean, one.seconds_per_step.excess) == (0.5, 0.5, 0.0)
     assert one.seconds_per_step.stdev is None
     assert one.null_because["seconds_per_step.stdev"] == "one counted step has no spread"
-    assert one.null_because["seconds_per_step.ci95"] == "an interval needs 9 counted steps or more, there are 1"
+    assert one.null_because["seconds_per_step.ci95"] == "an interval needs at least 9 counted steps, and there are 1"
     two = figures_of(tiny(), 3.0, 0.5, 0.7)
     assert (two.seconds_per_step.median, two.seconds_per_step.ci95) == (pytest.approx(0.6), None)
     assert two.seconds_per_step.stdev == pytest.approx(0.1 * 2**0.5)

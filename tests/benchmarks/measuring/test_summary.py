@@ -481,4 +481,4 @@ def test_a_profiled_run_may_never_be_compared(kind: str) -> None:
     benchmark = changed_benchmark(benchmark_of(hardware="h100"), profile=kind)
     result = result_of(record_of(steps_of()), DONE, benchmark=benchmark)
     assert result.status == "valid"
-    assert result.not_comparable == [f"profiled (--profile={kind}): recording changes what it measures"]
+    assert result.not_comparable == [f"profiled (--profile={kind}): recording changes the measured times"]

@@ -61,7 +61,7 @@ def test_a_run_has_the_figures_of_its_result(whole_run: RunFolder, tmp_path: Pat
     assert seconds_text(stored.seconds_per_step.median) in page
     assert f"python launch/verify.py {whole_run.path}" in page
     assert "a note of the launcher" in page
-    assert "nothing is published for llama2_tiny" in page
+    assert "no published result for llama2_tiny" in page
 
 
 def test_of_a_failed_run_the_last_lines_of_the_rank_that_failed(failed_run: RunFolder, tmp_path: Path) -> None:

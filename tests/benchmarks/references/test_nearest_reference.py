@@ -42,7 +42,7 @@ def test_where_nothing_is_published_it_says_so() -> None:
     result = measured(gpus=64)
     other = msgspec.structs.replace(result.benchmark, dtype="int8")
     found, why = beside(msgspec.structs.replace(result, benchmark=other))
-    assert (found, why) == (None, "nothing is published for llama2_70b pretrain int8 on h100")
+    assert (found, why) == (None, "no published result for llama2_70b pretrain int8 on h100")
     found, why = beside(msgspec.structs.replace(result, tokens_per_second_per_gpu=None))
     assert (found, why) == (None, "the run has no speed")
 

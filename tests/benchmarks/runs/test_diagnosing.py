@@ -72,7 +72,7 @@ def test_a_healthy_log(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "cut.log.gz").write_bytes(gzip.compress(MEMORY.encode() * 100)[:12])
-    for place, words in (("none.log", "there is no 'none.log'"), ("empty", "there is no log in it"),
+    for place, words in (("none.log", "'none.log' does not exist"), ("empty", "found no log"),
                          ("cut.log.gz", "the log cannot be read")):  # fmt: skip
         done = doctor(place, cwd=tmp_path)
         assert done.returncode == 2

@@ -213,7 +213,7 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
     ]
     assert {step.excluded_because for step in steps if step.attempt == 1} == {"earlier_attempt"}
     rows = dict(result_text.result_rows(result))["attempts"].split("\n")
-    assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): a node of it failed")
+    assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): one of its nodes failed")
 
 
 @pytest.mark.parametrize("steps", [0, 1, 8, 12])

@@ -198,7 +198,7 @@ def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table_and_is_run_agai
     assert queue.started == [2]
     shown = capsys.readouterr()
     assert "3 of 4 runs valid" in shown.err
-    assert "1 to be run" in shown.err
+    assert "valid, 1 left" in shown.err
     assert f"{before.runs[1].run_id} {said}" in shown.out
     assert only_sweep(queue).sweep_id == before.sweep_id
 
@@ -468,7 +468,7 @@ def test_ctrl_c_ends_the_run_and_the_sweep(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, check=False, timeout=120, **options)
     assert again.returncode == 0, again.stderr
     assert "1 of 4 runs valid" in again.stderr
-    assert "3 to be run" in again.stderr
+    assert "valid, 3 left" in again.stderr
     assert "interrupted by the user" in again.stdout
 
 

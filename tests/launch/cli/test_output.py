@@ -106,7 +106,7 @@ def test_every_command_has_a_schema() -> None:
 @pytest.mark.parametrize(
     ("typed", "code", "what", "next_command"),
     [
-        ("report trace nobody", 2, "there is no such file or folder", "launch/report.py trace"),
+        ("report trace nobody", 2, "the file or folder does not exist", "launch/report.py trace"),
         ("run --backend=jax --model=llama2_tyni --dry_run", 2, "did you mean 'llama2_tiny'", "run.py"),
         ("run --modell=x", 2, "unknown flag --modell", "run.py --help"),
         ("compare nemo_lora", 2, "needs two sides", "launch/compare.py"),

@@ -47,7 +47,7 @@ def test_each_engine_may_have_its_own() -> None:
     of_each = {"maxtext": sys.executable}
     own_python.refuse(site(of_each), SPEC, "maxtext")
     error = refusal(of_each, engine="nemo")
-    assert "names no Python for engine 'nemo'" in error.what
+    assert "has no Python for engine 'nemo'" in error.what
     assert "maxtext" in error.why
 
 
@@ -91,7 +91,7 @@ def test_a_program_that_is_no_python_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho module loaded\n")
     script.chmod(0o755)
-    with pytest.raises(RequestError, match="gives no answer") as caught:
+    with pytest.raises(RequestError, match="does not answer") as caught:
         own_python.refuse(msgspec.structs.replace(site(str(script)), slurm=None), SPEC, "maxtext")
     assert "module loaded" in caught.value.why
 
@@ -106,7 +106,7 @@ def test_one_that_does_not_run_here_is_left_to_the_jobs_check(
     own = site(str(foreign))
     own_python.refuse(own, SPEC, "maxtext")
     assert "the first phase of the job checks" in capsys.readouterr().err
-    with pytest.raises(RequestError, match="gives no answer"):  # without a job, it must run here
+    with pytest.raises(RequestError, match="does not answer"):  # without a job, it must run here
         own_python.refuse(msgspec.structs.replace(own, slurm=None), SPEC, "maxtext")
     about = own_python.origin(own, SPEC, "maxtext")
     assert about["python_version"] is None

@@ -38,7 +38,7 @@ def test_a_run_is_held_against_the_same_rules() -> None:
     with pytest.raises(RequestError) as closed:
         admit.admit(guide(settings={"MLPERF_DIVISION": "closed"}), CONFIGS, JobOptions(time="90"))
     assert "2. a global batch of 1" in closed.value.what
-    with pytest.raises(RequestError, match="comes after the last step, 100") as late:
+    with pytest.raises(RequestError, match="is after the last step") as late:
         admit.admit(guide(steps=100, settings={"VAL_CHECK_INTERVAL": "1152"}), CONFIGS, JobOptions(time="90"))
     assert "(2 + 1) x 1152 = 3456 > MAX_STEPS 100" in late.value.what
     with pytest.raises(RequestError, match="60 minutes is too short"):
