@@ -148,7 +148,7 @@ def test_a_controller_that_is_gone_ends_no_following(run: RunFolder, capsys: pyt
     train(run, 5)
     result = follow(run, FakeSlurm([RUNNING, gone, gone, gone, RUNNING]))
     said = capsys.readouterr().err
-    assert said.count("Slurm does not answer; the run goes on") == 1
+    assert said.count("Slurm does not answer; the run continues") == 1
     assert said.count("Slurm answers again") == 1
     assert [attempt.outcome for attempt in result.attempts] == ["completed"]
 
