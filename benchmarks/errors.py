@@ -15,6 +15,7 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}  # of a result's status
 
 LIST_COMMAND = "python launch/run.py --list"
+SAME_COMMAND = "--"  # as a next_command: the typed command again
 
 # Return the whole command for a next_command that is flags only. The launcher sets it: it knows what was typed.
 complete: Callable[[str], str] = str

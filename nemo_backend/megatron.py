@@ -103,15 +103,17 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
             next_command=f"--set={place}.virtual_pipeline_model_parallel_size=1",
         )
         return
-    group = int(benchmark.settings.knobs.get(f"{place}.microbatch_group_size_per_vp_stage", share.pipeline))
+    size = f"{place}.microbatch_group_size_per_vp_stage"
+    group = int(benchmark.settings.knobs.get(size, share.pipeline))
     rest, full = micro_steps % group if group else 0, max(group, share.pipeline)
     if not share.pipeline <= group <= micro_steps or 0 < rest < share.pipeline:
+        cure = f"gradient_accumulation={-(-micro_steps // full) * full}" if group >= share.pipeline else size
         yield RequestError(
             f"gradient accumulation ({micro_steps}) does not fill the interleaved pipeline ({share.pipeline} stages)",
             where="--set=gradient_accumulation",
             why=f"Megatron schedules micro-steps in groups of {group} and refuses a remainder that leaves stages "
             "empty",
-            next_command=f"--set=gradient_accumulation={-(-micro_steps // full) * full}",
+            next_command=f"--set={cure}",
         )
 
 

@@ -284,7 +284,7 @@ def _refuse_foreign(path: Path, site: str) -> None:
                 "another user may have written the slurm.conf of this run",
                 where=str(path),
                 why="it can make Slurm's commands load any program, which then runs as you",
-                next_command=f"{making}     (if you trust it)",
+                next_command=f"{making}     # if you trust it",
             )
 
 

@@ -180,7 +180,7 @@ def test_a_recipe_for_something_unknown_is_refused(root: Path, name: str, old: s
     [
         ("MY_SETTING", "hf_" + "a1B2" * 8, "the shape of a token"),
         ("HTTPS_PROXY", "http://someone:password@proxy:3128", "an address with a login in it"),
-        ("HF_TOKEN", "x", "a secret must not be written"),
+        ("HF_TOKEN", "x", "a secret must not be in"),
         ("NCCL-DEBUG", "INFO", "matching regex"),
         ("1X", "1", "matching regex"),
     ],

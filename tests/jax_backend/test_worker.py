@@ -162,7 +162,7 @@ def test_a_jax_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, error: Exc
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=devices, __version__="0.12"))
     with pytest.raises(SystemExit) as ended:
         worker.assert_devices(SimpleNamespace(device_name=[], processes=1, devices=1))
-    assert str(ended.value).startswith(f"stepmark worker: jax 0.12 has no cuda device here: {why}")
+    assert str(ended.value).startswith(f"stepmark worker: jax 0.12 has no cuda device: {why}")
     assert "more" not in str(ended.value)
 
 

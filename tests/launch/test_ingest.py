@@ -280,7 +280,7 @@ def test_numbers_that_must_not_be_passed_over_are_named(log: Log) -> None:
     lines[9] = "iter 9: loss 2.5, time 0.00ms, mfu 1.00%\n"
     lines[11] = "iter 11: loss 2.5, time 1e300ms, mfu 1.00%\n"
     shown = run(log("odd.log", "".join(lines))).stdout.decode()
-    for words in ("loss not finite: 7\n", "taking 0 s: 9\n", "line 12: seconds can't be 1e+297\n"):
+    for words in ("loss not finite: 7\n", "taking 0 s: 9\n", "line 12: seconds cannot be 1e+297\n"):
         assert words in shown
     rates = ["--pattern=step {step} tok/s {tokens_per_second}", *TINY]
     report = as_json(log("slow.log", "".join(f"step {n} tok/s 1e-300\n" for n in range(30))), *rates)
@@ -295,7 +295,7 @@ def test_numbers_that_must_not_be_passed_over_are_named(log: Log) -> None:
     ("text", "skipped", "why"),
     [
         (START, 0, "no line of a step"),
-        ("iter 5: loss 3.2, time -5.1ms\niter 6: loss 3.2, ti\n", 2, "line 1: seconds can't be"),
+        ("iter 5: loss 3.2, time -5.1ms\niter 6: loss 3.2, ti\n", 2, "line 1: seconds cannot be"),
     ],
 )
 def test_a_log_without_a_step_is_invalid_and_says_why(

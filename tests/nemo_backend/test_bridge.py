@@ -214,8 +214,8 @@ def test_the_check_is_told_the_runs_own_command_and_says_that_there_is_no_torch(
     ("script", "what", "next_step"),
     [
         ("raise SystemExit('OfflineModeIsEnabled: no config.json')", "HF_HOME", "launch/setup.py"),
-        ("raise KeyError('model.no_such_field')", "does not take the run's arguments; KeyError", "--set="),
-        (None, "there is no", "--image="),
+        ("raise KeyError('model.no_such_field')", "does not take the run's arguments; KeyError", "--set"),
+        (None, "does not exist", "--image"),
     ],
     ids=["configuration", "override", "script"],
 )

@@ -117,7 +117,7 @@ ADDED = tarfile.TarInfo("runs/20261120T000000Z-x/attempt-1/perf/more.log")
     [
         (lambda found: [*found, (ADDED, b"x")], ["was added"]),
         (lambda found: found[:-1], ["is missing"]),
-        (lambda found: found[1:], ["it has no SHA256SUMS"]),
+        (lambda found: found[1:], ["SHA256SUMS is missing"]),
         (renamed, ["was added", "is missing"]),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_full_disk_ends_it_with_a_word_and_costs_only_the_line_that_is_cut(sam
     process = sampler.start("--name=n1", preexec_fn=limited)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.splitlines() == ["sampling of node n1 stopped: [Errno 27] File too large"]
+    assert said.splitlines() == ["stepmark: sampling of node n1 stopped: [Errno 27] File too large"]
     (node,) = read(sampler.out)
     assert len(node.unreadable) <= 1
     assert len(node.samples) > 5

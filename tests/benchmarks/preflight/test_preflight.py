@@ -145,7 +145,7 @@ def test_the_table_counts_and_then_names_only_what_is_not_ok() -> None:
     answers.append(answer("node9", program="old"))
     made = report(judge(answers, {}, wanted()), [a.node for a in answers])
     text = report_text(made)
-    assert "node[1-8]: 0.06 GiB, 8 wanted" in text
+    assert "node[1-8]: 0.06 GiB, 8 needed" in text
     assert "checkout: node9: its node_check.py differs" in text
     assert "node9" in made.failing
     assert not made.passed

@@ -51,7 +51,7 @@ def test_files_folders_and_patterns(logs: Path, place: list[str]) -> None:
     assert "first cause  GPU out of memory, rank 3, 2026-11-22 10:00:05" in cause
     assert "logs/deep/rank-3.log.gz:1: torch.OutOfMemoryError" in line
     assert "meaning" in done.stdout
-    assert "on 8 H100: TP=8" in done.stdout
+    assert "TP=8 for Llama 2 70B" in done.stdout
     assert "then         NCCL timeout, rank 0" in done.stdout
 
 
@@ -135,7 +135,7 @@ def test_a_run_whose_launcher_was_killed_has_failed(tmp_path: Path, steps: bool)
         log.write_text("")
     done = doctor("logs", run, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
-    assert f"is missing\n          {REPAIR} {run}" in done.stdout
+    assert f"follows it\n          {REPAIR} {run}" in done.stdout
 
 
 def test_the_reasons_of_a_result_are_shown_where_the_logs_show_none(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ NEVER = [
     (None, "never_started", "was not collected"),
     (UNKNOWN, "never_started", "; accounting is off"),
     (said("FAILED"), "failed", "a disk was full: slurm-7.out"),
-    (said("COMPLETED"), "failed", "COMPLETED: job 7 was started, but left no file"),
+    (said("COMPLETED"), "failed", "COMPLETED: job 7 started, but left no file"),
     (said("NODE_FAIL"), "node_failure", "a disk was full: slurm-7.out"),
 ]
 

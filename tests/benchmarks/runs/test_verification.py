@@ -184,7 +184,7 @@ def test_an_edit_of_the_files_is_found(whole_run: RunFolder) -> None:
     assert result.tokens_per_second is not None
     path.write_text(text.replace(f'"tokens_per_second": {result.tokens_per_second}', '"tokens_per_second": 9999.0'))
     (found,) = now()
-    assert found.startswith("result.json: tokens_per_second: stored 9999.0, raw files give ")
+    assert found.startswith("result.json: tokens_per_second: stored 9999.0, but the raw")
     path.write_text(text)
     assert now() == []
     (whole_run.path / STEPS).write_text("".join((whole_run.path / STEPS).read_text().splitlines(True)[:-1]))
@@ -196,7 +196,7 @@ def test_an_edit_of_the_raw_files_is_found_too(whole_run: RunFolder) -> None:
     events.write_text(events.read_text().replace('"loss": 5.5', '"loss": 5.4'))
     result, steps = recompute(whole_run, BACKEND)
     found = differences(whole_run.stored_result(), result, whole_run.stored_steps(), steps)
-    assert found == ["steps.jsonl step 5 rank 0: loss: stored 5.5, raw files give 5.4"]
+    assert found == ["steps.jsonl step 5 rank 0: loss: stored 5.5, but the raw files give 5.4"]
 
 
 def test_a_folder_of_another_version_is_refused(whole_run: RunFolder) -> None:

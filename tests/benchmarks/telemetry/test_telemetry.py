@@ -126,8 +126,8 @@ FEWER = with_row(energy_mj=lambda second, gpu: None if gpu else 100_000 * second
         (figures(node(rows=with_row(energy_mj=None))), "GPU 0 of n1 has no energy counter"),
         (figures(node(count=1), window=(-0.5, 5.0)), "GPU 0 of n1 was not sampled over the whole window"),
         (figures(node(count=1), window=(5.0, 10.5)), "GPU 0 of n1 was not sampled over the whole window"),
-        (figures(node(), gpus_expected=4), "2 GPUs were sampled, the run uses 4"),
-        (figures(node(), gpus_expected=1), "2 GPUs were sampled, the run uses 1"),
+        (figures(node(), gpus_expected=4), "2 of 4 GPUs were sampled"),
+        (figures(node(), gpus_expected=1), "2 of 1 GPUs were sampled"),
         (figures(node(), gpus_expected=4, nodes_expected=2), "1 of 2 nodes were sampled"),
     ],
 )
@@ -354,7 +354,7 @@ def test_the_rows_of_a_run_with_gpus() -> None:
     found = figures(node("a", rows=rows), node("b"), tokens=900)
     assert telemetry_rows(found, rank_spread([step(1), step(1, rank=1, seconds=1.5)], [1], [])) == [
         ("energy", "3.6 kJ, 4 J per token, 500 W of 700 per GPU"),
-        ("SM clock", "1755 MHz median of 1980 at most; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
+        ("SM clock", "1755 MHz median, limit 1980; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
         ("throttled", "software power cap 25%, hardware thermal 11% of the samples"),
         ("GPU errors", "1 new ECC errors"),
         ("host", "CPU 50% busy, at most 8 GB of memory used (2 nodes)"),

@@ -272,7 +272,7 @@ def test_hosts_are_summarised_together_and_one_whose_trace_was_cut_is_named(prof
     path.with_name("node2.xplane.pb").write_bytes(path.read_bytes()[:5000])
     report = as_json("trace", profiled.path)
     assert [file["summary"] is None for file in report["files"]] == [True, False]
-    assert "cut off" in report["files"][0]["why_not"]
+    assert "incomplete" in report["files"][0]["why_not"]
 
 
 def test_two_runs_at_once_are_refused(profiled: RunFolder, make_run: Callable[..., RunFolder]) -> None:
