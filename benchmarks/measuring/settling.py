@@ -187,8 +187,7 @@ def notes(window: Window) -> list[str]:
         pace, side = ("slower", "below") if drift > 0 else ("faster", "above")
         return [
             f"still moving: {abs(drift):.2g}% {pace} per minute; "
-            f"the median may be up to {off:.2g}% {side} the steady step time, or more if settling takes over ten "
-            "minutes"
+            f"the median may be up to {off:.2g}% {side} the steady step time, or more if settling takes over 10 min"
         ]
     short = "too short to confirm a steady state"
     if window.steps_to_tell is None:

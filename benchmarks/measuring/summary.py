@@ -304,8 +304,7 @@ def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
     for fact in record.facts:
         if fact.parameters not in (None, asked):
             found.append(
-                f"rank {fact.rank}: the framework created {fact.parameters:,} parameters, but {model.name} has "
-                f"{asked:,}"
+                f"rank {fact.rank}: the framework made {fact.parameters:,} parameters, but {model.name} has {asked:,}"
             )
         if fact.trainable_parameters not in (None, trained):
             found.append(

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
@@ -103,7 +102,7 @@ def _guarded(chosen: Callable[[], Command]) -> int:
         output.keep_for_json()
     try:
         command = chosen()
-        errors.complete = partial(_completed, command)
+        errors.complete = lambda wanted: _completed(command, wanted)
         code = command.main(_parse(command))
         return _answered(code)
     except StepmarkError as error:
@@ -188,8 +187,7 @@ def _completed(command: Command, wanted: str) -> str:
 
 def _refuse_empty() -> None:
     """Refuse what an empty variable of a shell script leaves."""
-    for name in flags.FLAGS:
-        flag = flags.FLAGS[name]
+    for name, flag in ((name, flags.FLAGS[name]) for name in flags.FLAGS):
         if flag.present and (flag.value in ("", []) or (isinstance(flag.value, list) and "" in flag.value)):
             raise RequestError(f"--{name}= has no value", where=f"--{name}=", next_command=f"--{name}=")
 

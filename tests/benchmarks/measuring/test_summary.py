@@ -177,7 +177,7 @@ def test_broken_assertions_make_it_invalid_and_keep_its_figures() -> None:
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ({"parameters": 999}, "rank 0: the framework created 999 parameters, but llama2_tiny has 106,816"),
+        ({"parameters": 999}, "rank 0: the framework made 999 parameters, but llama2_tiny has 106,816"),
         (
             {"trainable_parameters": 999},
             "rank 0: the framework trained 999 parameters instead of 106,816",
