@@ -162,7 +162,7 @@ def _dtypes(device: Hardware) -> list[str]:
     real = [dtype for dtype in typed if dtype not in device.emulated]
     if not real:
         raise RequestError(
-            f"{device.title} emulates {FLAGS.dtype}, so its rate would have no meaning",
+            f"the rate has no meaning, because {FLAGS.dtype} is emulated on {device.title}",
             where=f"--dtype={FLAGS.dtype}",
             why=device.source,
             next_command="--dtype=bf16",

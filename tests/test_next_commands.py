@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = {
-    "cat", "chmod", "cp", "df", "export", "git", "grep", "ls", "make", "nsys", "python", "python3", "sacct", "sbatch",
-    "scontrol", "sinfo", "ss", "stepmark", "sudo", "tail", "unset",
+    "cat", "chmod", "cp", "df", "export", "git", "grep", "ls", "make", "mkdir", "nsys", "python", "python3", "sacct",
+    "sbatch", "scontrol", "sinfo", "ss", "stepmark", "sudo", "tail", "unset",
 }  # fmt: skip
 FLAG = r"--\w*(?:=(?:'[^']*'|\"[^\"]*\"|\S*))?"
 FLAGS = re.compile(rf"{FLAG}(?: (?:{FLAG}|x))*")
@@ -68,7 +68,7 @@ def literals(source: str) -> Iterator[tuple[int, str]]:
 
 def is_a_command(text: str) -> bool:
     text = re.sub(r"^\{\}(?==| )", "--x" if text.startswith("{}=") else "python", text)  # a flag, or a program
-    text = text.replace("{}", "x")
+    text = re.sub(r"^[A-Z_]+=\S+ ", "", text.replace("{}", "x"))
     first = re.split("[ ;]", text)[0]
     return not PROSE.search(text) and bool(first in PROGRAMS or FLAGS.fullmatch(text))
 

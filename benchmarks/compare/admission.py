@@ -39,7 +39,7 @@ def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
     if result.not_comparable:
         return "; ".join(result.not_comparable)
     if benchmark.dtype in benchmark.hardware.emulated:
-        return f"{benchmark.hardware.title} emulates {benchmark.dtype}, so its speed has no meaning"
+        return f"the speed has no meaning, because {benchmark.dtype} is emulated on {benchmark.hardware.title}"
     if result.status != "valid":
         return f"{result.status}: {reasons_text(result.reasons) or 'no reason is given'}"
     if baseline and result.slowed_by:

@@ -137,7 +137,7 @@ def _share(measured: float, published: Peak | None) -> str:
 def _remarks(found: Measured, hardware: Hardware) -> list[str]:
     """Return what a reader must know before the figures are believed."""
     report, rows = found.report, found.request.shapes[0].m
-    lines = [f"{dtype} is not measured, because {hardware.title} emulates it" for dtype in hardware.emulated]
+    lines = [f"{dtype} is not measured, because it is emulated on {hardware.title}" for dtype in hardware.emulated]
     lines += [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]
     lines += report.notes
     if report.platform == "cpu":

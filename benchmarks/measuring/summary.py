@@ -322,7 +322,7 @@ def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: boo
     if failed:
         reason, notes = "the run failed", []
     elif benchmark.dtype in benchmark.hardware.emulated:
-        reason = f"{benchmark.hardware.title} emulates {benchmark.dtype}, so its speed has no meaning"
+        reason = f"the speed has no meaning, because {benchmark.dtype} is emulated on {benchmark.hardware.title}"
         notes = [f"{reason}; the result is valid only for correctness"]
     else:
         return figures, []

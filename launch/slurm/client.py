@@ -276,7 +276,6 @@ def _refuse_foreign(path: Path, site: str) -> None:
     own = configs.site(site).slurm if site in configs.names("sites") else None
     if own is not None and own.configuration == str(path):
         return
-    making = f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py --new_site={shlex.quote(site)}"
     with contextlib.suppress(OSError):  # the command itself reports a missing file
         owners = {place.lstat().st_uid for place in (path, *path.parents)}
         if owners - {os.geteuid(), 0}:
@@ -284,7 +283,8 @@ def _refuse_foreign(path: Path, site: str) -> None:
                 "another user may have written the slurm.conf of this run",
                 where=str(path),
                 why="it can make Slurm's commands load any program, which then runs as you",
-                next_command=f"{making}     # if you trust it",
+                next_command=f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py "
+                f"--new_site={shlex.quote(site)}  # if you trust it",
             )
 
 

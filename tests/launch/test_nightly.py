@@ -258,7 +258,7 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     done = fresh.night("--dry_run")
     assert done.returncode == 0, done.stderr
     assert SHORT in done.stdout
-    assert "each suspect cell: 6 at most" in done.stdout
+    assert "suspect cell, at most 6" in done.stdout
     assert "gates seconds/step; watches excess" in done.stdout
     assert not fresh.results.exists()
 

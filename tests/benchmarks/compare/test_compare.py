@@ -158,7 +158,7 @@ def test_runs_of_another_kind_give_no_noise(changes: dict[str, Any]) -> None:
             "each of 64 ranks (0-63)",
         ),
         ({"result": {"status": "invalid", "reasons": ["two meshes"]}}, "invalid: two meshes"),
-        ({"benchmark": {"dtype": "fp8"}}, "emulates fp8"),
+        ({"benchmark": {"dtype": "fp8"}}, "fp8 is emulated"),
     ],
 )
 def test_runs_that_prove_no_speed_are_left_out_and_a_side_without_runs_is_refused(

@@ -246,7 +246,7 @@ def test_emulated_fp8_is_valid_says_so_and_claims_no_speed() -> None:
     assert result.seconds_per_step.median is None
     assert (result.tokens_per_second, result.tokens_per_second_per_gpu, result.mfu) == (None, None, None)
     assert result.days_per_trillion_tokens is None
-    assert "emulates fp8" in result.null_because["seconds_per_step"]
+    assert "fp8 is emulated" in result.null_because["seconds_per_step"]
     assert any("valid only for correctness" in note for note in result.notes)
     assert result.loss.first == 6.0
     assert result.window.counted == 9

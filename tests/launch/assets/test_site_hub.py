@@ -84,7 +84,7 @@ def test_a_wrong_token_is_refused_with_one_message_and_reaches_no_file(
     asked = [path for path in hub.responses if path.startswith("/api/")]
     answers = dict(hub.responses)
     hub.responses |= dict.fromkeys(asked, lambda handler: handler.answer(status))
-    with pytest.raises(RequestError, match=f"refuses access: {status}") as refusal:
+    with pytest.raises(RequestError, match=rf"refuses access \({status}\)") as refusal:
         site_hub.fetch(site, WANTED)
     hub.responses = answers
     site_hub.fetch(site, WANTED)
@@ -105,8 +105,8 @@ def test_a_repository_that_the_token_does_not_open_is_a_row_of_the_set_up(
     asked = Work(here, JobOptions(), None, {}, tmp_path / "results", False, [], repositories=WANTED)
     assert site_setup.set_up(asked) == 1
     out = capsys.readouterr().out
-    assert f"{NAME}  refused: the server refuses access: 403: HF_TOKEN is set" in out
-    assert "missing: there is no scontrol on this machine" in out
+    assert f"{NAME}  refused: the server refuses access (403)" in out
+    assert "missing: site 'example_pyxis' needs scontrol" in out
     assert TOKEN not in out
 
 

@@ -151,7 +151,7 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     done = doctor("flags", f"{GONE} {KNOWN} {TYPO}", home=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    assert done.stdout.splitlines()[0] == "without environment 'jax-maxtext': it does not exist"
+    assert done.stdout.startswith("from the table only, without")
     assert [GONE, "unknown"] in lines
     assert [KNOWN, "known"] in lines
     assert [TYPO, "not listed"] in lines

@@ -90,8 +90,8 @@ def test_every_command_it_names_is_its_own(tmp_path: Path) -> None:
     document = stepmark("verify", "--json")
     for text in (help_text, empty.stdout + empty.stderr, document.stdout, document.stderr):
         assert "python launch" not in text
-    assert "next:  stepmark verify results/RUN" in document.stderr
-    assert '"stepmark verify results/RUN"' in document.stdout
+    assert "next:  stepmark status" in document.stderr
+    assert '"stepmark status"' in document.stdout
 
 
 @pytest.fixture(scope="module")

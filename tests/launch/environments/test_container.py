@@ -153,7 +153,11 @@ REFUSED = {
         ["cannot pull the container", "unauthorized", "docker login"],
     ),
     "a file": ({}, ("--image=/images/a.sqsh",), ["docker cannot run image files"]),
-    "no Python in the image": ({"python": "/none/python3"}, (), ["a container of this image cannot run", "by hand"]),
+    "no Python in the image": (
+        {"python": "/none/python3"},
+        (),
+        ["a container of this image cannot run"],
+    ),
 }
 
 

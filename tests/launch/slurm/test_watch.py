@@ -84,7 +84,7 @@ def test_a_silence_is_told_once(
     train(run, steps)
     follow(run, FakeSlurm([RUNNING] * 12))
     said = capsys.readouterr().err
-    assert said.count("it may hang") == said.count(words) == 1
+    assert said.count("the run may hang") == said.count(words) == 1
     assert f"status.py --cancel {run.path}" in said
 
 

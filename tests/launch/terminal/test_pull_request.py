@@ -108,7 +108,7 @@ def test_a_wrong_request_fails_and_its_error_replaces_the_comment(job: dict[str,
     assert (compared.returncode, posted.returncode) == (2, 0)
     _, ours = comments(tmp_path)
     for text in (compared.stderr, ours["body"]):
-        assert "'--no/where' is not a run" in text
+        assert "'--no/where' is neither" in text
     assert "Step time" not in ours["body"]
 
 
