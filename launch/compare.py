@@ -1,18 +1,18 @@
-"""Compares two runs, or two sets of runs: how far B is from A, whether that is shown, and what may have caused it.
+"""Compare two runs or two sets of runs: the difference, its verdict and its possible causes.
 
 Examples:
   python launch/compare.py RUN_A RUN_B
-      two runs; without 3 earlier runs of the same kind the verdict is inconclusive: one run shows no noise
+      two runs; inconclusive without 3 earlier runs of the same kind, because one run does not show the noise
   python launch/compare.py RUN1,RUN2,RUN3 RUN4,RUN5,RUN6
-      two sets of 3 runs or more, best run in turns: Welch's t on the runs
+      two sets of 3 or more runs, preferably alternated: Welch's t-test on the runs
   python launch/compare.py tag=before tag=after --explain
-      filters; and what differs in the provenance of the two sides, the most likely cause first
+      filters, with the differences in provenance, the most likely cause first
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE
-      several conditions a side; and a page for people
+      several conditions per side, and an HTML page
 
-A is the baseline. Each side is one of: a run's folder; a folder with runs; a part of its name that no other run in
+A is the baseline. A side is one of: a run's folder; a folder of runs; a part of a name that only one run in
 --output_dir has; several of those with commas; conditions such as model=llama2_70b or date>=2026-11-01, joined by
-commas, plus signs or blanks, which runs must fit all (dtype=bf16,fp8 is any of the two).
+commas, plus signs or blanks, which a run must all meet (dtype=bf16,fp8 means either).
 docs/how-to/compare.md explains the verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the
 sides are not comparable, or, with --fail_on=worse, B is worse.
 """
@@ -35,12 +35,17 @@ if TYPE_CHECKING:
     from benchmarks.history.index import Index
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("output_dir", "results", "The folder with the runs.")
-flags.DEFINE_boolean("explain", False, "Rank what differs in provenance, the most likely cause first.")
-flags.DEFINE_float("margin", 1.0, "Percent: sides within it are called the same; 0: none are.", 0, 100)
-flags.DEFINE_string("html", None, "Write a page with the comparison to this file too.")
-flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
-flags.DEFINE_enum("fail_on", "not_comparable", ["not_comparable", "worse"], "What ends with 3; worse: both do.")
+flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
+flags.DEFINE_boolean("explain", False, "Rank the differences in provenance, the most likely cause first.")
+flags.DEFINE_float("margin", 1.0, "Sides within this percentage are the same; with 0, none are.", 0, 100)
+flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
+flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB_STEP_SUMMARY always gets it).")
+flags.DEFINE_enum(
+    "fail_on",
+    "not_comparable",
+    ["not_comparable", "worse"],
+    "Verdict that exits with 3; worse: both.",
+)
 flags.declare_key_flag(VERBOSE)
 
 

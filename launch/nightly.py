@@ -1,19 +1,19 @@
-"""Run a suite of benchmarks as one night, hold it against earlier nights, and say whether anything changed.
+"""Run a suite of benchmarks as one night, compare it with earlier nights, and report changes.
 
 Examples:
   python launch/nightly.py --suite=smoke
-      run every cell once; run again what is suspect; judge. The first ten nights make the history
+      run every cell once, repeat suspect cells, and judge; the first ten nights build the history
   python launch/nightly.py --suite=smoke --rehearse
-      one real run, scaled into a made-up history: what the gate would say of each night, in a minute
+      test the gate in a minute: it judges nights that are simulated from one real run
   python launch/nightly.py --suite=NAME --site=CLUSTER --junit=night.xml --html=night.html
-      the same as jobs of a cluster, with a report for CI and a page for people
+      run the cells as jobs of a cluster, and write a report for CI and an HTML page
   python launch/nightly.py --suite=smoke --accept=jax-llama2_tiny --because='the new container is slower, and stays'
-      from its last night on, that cell is held against the new level
+      compare this cell with its new level from its last night on
   python launch/nightly.py --list
-      the suites that there are
+      list the suites
 
-If a launcher was killed, the same command resumes the night. A suite is a file of configs/suites, or of your own in
-$STEPMARK_HOME/suites; docs/reference/suite_file.md has the fields. Exit codes: 0 no regression was seen; 1 a run
+The same command resumes an interrupted night. A suite is a file in configs/suites or $STEPMARK_HOME/suites;
+docs/reference/suite_file.md lists its fields. Exit codes: 0 no regression was seen; 1 a run
 failed or could not be started; 2 the request was wrong and nothing was started; 3 a regression, an invalid run, or a
 night that cannot see what its suite must detect.
 """
@@ -53,22 +53,22 @@ if TYPE_CHECKING:
     from launch.running.runners import Runner
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("suite", None, "A suite of configs/suites, such as smoke, or of your own.")
-flags.DEFINE_string("site", None, "Where to run: a site; else the suite's own, $STEPMARK_SITE, or local.")
-flags.DEFINE_string("output_dir", "results", "The folder with the runs, and in nights/ the records of the nights.")
-flags.DEFINE_integer("max_reruns", None, "Confirmation runs of one night; the suite says how many else.", 0)
-flags.DEFINE_boolean("resume", True, "Go on with a night that a launcher has left half done.")
+flags.DEFINE_string("suite", None, "Suite, such as smoke: a file in configs/suites or $STEPMARK_HOME/suites.")
+flags.DEFINE_string("site", None, "Where to run. (default: the suite's site, $STEPMARK_SITE or local)")
+flags.DEFINE_string("output_dir", "results", "Folder of the runs; nights/ in it has the records of the nights.")
+flags.DEFINE_integer("max_reruns", None, "Most confirmation runs of a night. (default: set by the suite)", 0)
+flags.DEFINE_boolean("resume", True, "Continue an unfinished night.")
 flags.DEFINE_float(
-    "inject_slowdown", 0.0, "Slow every step, 0.5: by half. To try the gate; no baseline takes such runs.", 0, 10
+    "inject_slowdown", 0.0, "Slow every step by this fraction to test the gate; no baseline uses such runs.", 0, 10
 )
-flags.DEFINE_boolean("dry_run", False, "Show the cells; start nothing, write nothing.")
+flags.DEFINE_boolean("dry_run", False, "Show the cells without starting or writing anything.")
 flags.DEFINE_boolean("list", False, "Show the suites.")
-flags.DEFINE_boolean("rehearse", False, "Play a made-up history to see each verdict; it enters no history.")
-flags.DEFINE_string("accept", None, "A cell whose new level is the one to hold nights against from now on.")
-flags.DEFINE_string("because", None, "Why it is accepted.")
+flags.DEFINE_boolean("rehearse", False, "Judge a simulated history to see each verdict; it is not recorded.")
+flags.DEFINE_string("accept", None, "Cell whose new level becomes its baseline.")
+flags.DEFINE_string("because", None, "Reason to accept the level.")
 flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")
-flags.DEFINE_string("markdown", None, "Write Markdown to this file too ($GITHUB_STEP_SUMMARY gets it anyway).")
-flags.DEFINE_string("html", None, "Write a page for people to this file.")
+flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB_STEP_SUMMARY always gets it).")
+flags.DEFINE_string("html", None, "Write an HTML page to this file.")
 flags.adopt_module_key_flags(job_flags)
 
 FIRST_FLAGS = ("suite", "site", "dry_run", "rehearse", "accept", "because", "junit", "html", "list")  # with --help
@@ -105,7 +105,7 @@ def _refuse(argv: list[str]) -> None:
     idle = [name for name in NOT_REHEARSED if FLAGS.rehearse and FLAGS[name].present]
     if idle:
         raise RequestError(
-            f"--rehearse takes no --{idle[0]}: it shows made-up nights, and writes no report", where=f"--{idle[0]}"
+            f"--rehearse takes no --{idle[0]}: it shows simulated nights and writes no report", where=f"--{idle[0]}"
         )
     if FLAGS.because is not None and FLAGS.accept is None:
         raise RequestError("--because goes with --accept=CELL", where="--because")

@@ -1,10 +1,10 @@
-"""What a run needs and takes, before a GPU hour is spent: memory, the least time, an estimate, layouts and the cost.
+"""Plan a run before you spend a GPU hour: memory, the least time, an estimate, layouts and the cost.
 
     python launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
-        without a subcommand, `estimate`
+        the default subcommand, `estimate`
     python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64
 
-Nothing is started and no GPU is needed. Exit codes: 0 done; 1 the compiler failed; 2 the request was wrong.
+It starts nothing and needs no GPU. Exit codes: 0 done; 1 the compiler failed; 2 the request was wrong.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -22,20 +22,20 @@ from launch.cli.subcommands import Subcommand, Subcommands
 from launch.terminal.output import answer
 from launch.terminal.progress import say
 
-SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas; else those that the recipe is made for.")
-TOKENS = flags.DEFINE_string("tokens", "1T", "What to train on, for the cost: 1T, 300B or a number.")
-PRICE = flags.DEFINE_float("price", None, "US dollars a GPU hour, for the cost.", 0.001, 10**6)
-TOP = flags.DEFINE_integer("top", 5, "How many layouts to show.", lower_bound=1)
+SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas. (default: those of the recipe)")
+TOKENS = flags.DEFINE_string("tokens", "1T", "Number of tokens to train on, for the cost: 1T, 300B or a number.")
+PRICE = flags.DEFINE_float("price", None, "US dollars per GPU hour, for the cost.", 0.001, 10**6)
+TOP = flags.DEFINE_integer("top", 5, "Number of layouts to show.", lower_bound=1)
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
-    "make_environment", False, "First install the compiler for GPUs where it is missing: about 6 GB."
+    "make_environment", False, "First install the compiler for GPUs if it is missing: about 6 GB."
 )
-HTML = flags.DEFINE_string("html", None, "Write a page with all of it to this file too.")
+HTML = flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
 FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "scale", "tokens", "price", "top", "flags_ab", "html")
 
 
 def estimate(argv: list[str]) -> int:
-    """Memory by part, the bound and the estimate of a step, how it scales, and what the training costs.
+    """Show memory by part, the bound and the estimate of a step, how it scales, and the cost of the training.
 
         python launch/plan.py estimate --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
         python launch/plan.py estimate --backend=jax --model=llama2_70b --gpus=256 --tokens=15T --price=2.50
@@ -43,14 +43,14 @@ def estimate(argv: list[str]) -> int:
         python launch/plan.py estimate --backend=jax --model=llama2_70b --scale=64,256,1024
             the recipe on other numbers of GPUs
 
-    A bound is the least that a step takes at the fastest matmul rate known; an estimate is the nearest published run,
+    A bound is the least time of a step at the fastest known matmul rate; an estimate is the nearest published run,
     scaled by the ratio of the bounds. A flag marked * takes one value here.
     """
     return _show(argv, most_layouts=0)
 
 
 def layouts(argv: list[str]) -> int:
-    """The layouts for these GPUs with the least bounds: memory, traffic and the commands that run them.
+    """List the layouts for these GPUs with the least bounds: memory, traffic and the commands that run them.
 
         python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
 
@@ -101,17 +101,17 @@ def _typed_scales() -> list[int]:
         return []
     typed = [whole_number("scale", word.strip()) for word in SCALE.value.split(",")]
     if min(typed) < 1:
-        raise RequestError(f"--scale={SCALE.value}: 1 or more GPUs are needed", where="--scale")
+        raise RequestError(f"--scale={SCALE.value} needs at least 1 GPU", where="--scale")
     return sorted(set(typed))
 
 
 def compiled(argv: list[str]) -> int:
-    """Compile the training step for its GPUs on this machine, which needs none: memory, collectives, flags compared.
+    """Compile the training step for GPUs on this machine, which needs none: memory, collectives, variants of flags.
 
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
             --flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"
-            the plan, and variants of XLA's flags
+            variants of XLA's flags compared with the plan
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64,512 --set=remat_policy=full,minimal
             variants of settings: every combination of the lists in flags
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
@@ -141,7 +141,7 @@ def compiled(argv: list[str]) -> int:
     pgle = next((request.pgle for request in asked.values() if request.pgle != "off"), None)
     if pgle:
         raise RequestError(
-            f"--pgle={pgle} records its profile on a GPU; without one the program would be another",
+            f"--pgle={pgle} records its profile on a GPU; without one the program differs",
             where=f"--pgle={pgle}",
             next_command="--pgle=off",
         )

@@ -42,40 +42,40 @@ FLAGS = flags.FLAGS
 flags.DEFINE_integer(
     "repeats",
     None,
-    "Run every benchmark this often: once, or 6 times where --pgle names several ways.",
+    "Number of runs of each benchmark. (default: 1, or 6 if --pgle has several values)",
     lower_bound=1,
 )
 flags.DEFINE(
     Words(("none", "nsys", "xplane", "nccl")),
     "profile",
     "none",
-    "Record a profile. The figures of such a run are never compared.",
+    "Record a profile. Profiled runs are never compared.",
 )
-flags.DEFINE_string("profile_ranks", None, "Ranks that nsys records, such as 0,1,8-15; the recipe's else.")
-flags.DEFINE_integer("profile_start_step", None, "The first step that is recorded, from 0; the recipe's else.")
-flags.DEFINE_integer("profile_stop_step", None, "The last step that is recorded; the recipe's else.")
-flags.DEFINE_boolean("profile_gpu_metrics", False, "nsys: sample the GPUs' own counters too.")
-flags.DEFINE_boolean("profile_cpu", False, "nsys: sample the CPUs too.")
-flags.DEFINE_string("output_dir", "results", "The folder that gets one folder a run.")
+flags.DEFINE_string("profile_ranks", None, "Ranks that nsys records, such as 0,1,8-15. (default: the recipe's)")
+flags.DEFINE_integer("profile_start_step", None, "First step to record; steps start at 0. (default: the recipe's)")
+flags.DEFINE_integer("profile_stop_step", None, "Last step to record. (default: the recipe's)")
+flags.DEFINE_boolean("profile_gpu_metrics", False, "With nsys, also sample the counters of the GPUs.")
+flags.DEFINE_boolean("profile_cpu", False, "With nsys, also sample the CPUs.")
+flags.DEFINE_string("output_dir", "results", "Folder of the runs; each run gets its own folder in it.")
 flags.DEFINE_boolean("dry_run", False, "Show what to expect and the plan; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
 flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: leave it in the queue; see launch/status.py).")
-flags.DEFINE_multi_string("tag", [], "A word by which the run is found again; repeat for more.")
+flags.DEFINE_multi_string("tag", [], "Word to find the run by; repeat for more.")
 flags.DEFINE_float(
-    "inject_slowdown", 0.0, "Make every step take this much longer, 0.5: half as much again. To try a gate.", 0, 10
+    "inject_slowdown", 0.0, "Slow every step by this fraction to test a gate; 0.5 means 50% slower.", 0, 10
 )
-flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node beside the run.")
-flags.DEFINE_boolean("allow_busy", False, "On this machine: use GPUs that another program is using.")
+flags.DEFINE_boolean("telemetry", True, "Sample clocks, power and memory of every node during the run.")
+flags.DEFINE_boolean("allow_busy", False, "On this machine, use GPUs even if another program uses them.")
 flags.DEFINE_float(
     "hang_timeout",
     None,
-    "On a cluster: end a job that shows no step for so many seconds, its stacks dumped.",
+    "On a cluster, end a job without a new step for this many seconds, and dump its stacks.",
     1,
     10**7,
 )
-flags.DEFINE_integer("max_jobs", None, "Of a sweep, in the queue at once; the site says how many else.")
-flags.DEFINE_boolean("resume", True, "Go on with a sweep of the same flags that is not done.")
-flags.DEFINE_boolean("skip_refused", False, "Run what can work of a sweep, and name the rest.")
+flags.DEFINE_integer("max_jobs", None, "Most jobs of a sweep in the queue at once. (default: set by the site)")
+flags.DEFINE_boolean("resume", True, "Continue an unfinished sweep of the same flags.")
+flags.DEFINE_boolean("skip_refused", False, "Run the valid combinations of a sweep, and list the others.")
 flags.adopt_module_key_flags(request_flags)
 flags.declare_key_flag(output.VERBOSE)
 flags.adopt_module_key_flags(job_flags)

@@ -84,7 +84,7 @@ class Judge:
         cells, _ = self.judge(runs, final=True)
         place = str(self._index.output_dir)
         problems = first_problems([f"{problem.folder}: {problem.reason}" for problem in self._index.problems()])
-        left_out = [f"{place}: left out: {text}" for text in problems]
+        left_out = [f"{place}: skipped: {text}" for text in problems]
         every_note = [*self._notes, *self._index.notes, *left_out]
         frame = replace(self._frame, history=[place], notes=every_note)
         return report_of(frame, cells, budget, finished)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from benchmarks.request.resolve import Request
     from benchmarks.values import MeasuredPeak, Site
 
-HEADING = "Flags that name a benchmark (what they leave open comes from the recipe)"
+HEADING = "Flags of the benchmark (default: the values of the recipe)"
 TASKS = ("pretrain", "lora", "mlperf")
 
 FLAGS = flags.FLAGS
@@ -21,27 +21,27 @@ flags.DEFINE_string(
     "backend", None, "The framework: jax (MaxText), nemo (NeMo, Megatron) or another installed one. Required. *"
 )
 flags.DEFINE_string("model", None, "The model, such as llama2_tiny or llama2_70b. Required; --list shows all. *")
-flags.DEFINE(Words(TASKS), "task", "pretrain", "What to train. *")
-flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "The program of the backend, where it has several. *")
-flags.DEFINE_string("recipe", None, "A recipe by its name, where it is not the first that fits (--list shows all).")
+flags.DEFINE(Words(TASKS), "task", "pretrain", "Training task. *")
+flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "Program of the backend, if it has several. *")
+flags.DEFINE_string("recipe", None, "Name of a recipe; --list shows all. (default: the first that matches)")
 flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "Precision of the matmuls. *")
 flags.DEFINE_string("hardware", None, "The GPU type, such as h100, or cpu; here: what this machine has. *")
 flags.DEFINE_string("gpus", None, "Total number of GPUs; with cpu, virtual devices. *")
-flags.DEFINE_string("nodes", None, "Nodes that share the devices. On site local: processes. *")
+flags.DEFINE_string("nodes", None, "Number of nodes; on site local, of processes. *")
 flags.DEFINE_string("site", None, "Where to run; --list shows the sites. (default: $STEPMARK_SITE, otherwise local)")
 flags.DEFINE_integer("steps", None, "Number of training steps.")
-flags.DEFINE(Words(("steady", "last", "A-B")), "window", None, "Which steps count; A-B is a range such as 35-44.")
+flags.DEFINE(Words(("steady", "last", "A-B")), "window", None, "Steps that count; A-B is a range such as 35-44.")
 flags.DEFINE(Words(("off", "nsys", "auto")), "pgle", "off", "Profile-guided latency estimation (jax). *")
-flags.DEFINE_string("data", None, "A folder with a dataset instead of the recipe's data.")
+flags.DEFINE_string("data", None, "Folder of a dataset that replaces the recipe's data.")
 flags.DEFINE_string(
     "image",
     None,
-    "The container image instead of the site's: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file.",
+    "Container image: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file. (default: the site's)",
 )
-flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "What it runs in, instead of the site's choice.")
-flags.DEFINE_string("python", None, "An interpreter that has the framework; it goes with --runtime=python.")
-flags.DEFINE_string("measured_peak", None, "A file of launch/peak.py: MFU and bound are of the peak in it too.")
-flags.DEFINE_multi_string("set", [], "Override one setting, such as sequence_length=64; repeat for more.")
+flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "Where the framework runs. (default: the site's)")
+flags.DEFINE_string("python", None, "Python that has the framework, for --runtime=python.")
+flags.DEFINE_string("measured_peak", None, "File of launch/peak.py; MFU and bound also use its peak.")
+flags.DEFINE_multi_string("set", [], "Override a setting, such as sequence_length=64; repeat for more.")
 
 
 def site_name() -> str:
