@@ -101,7 +101,7 @@ date: "2026-11-23"
 slurm: {{shared_folders: [/none], hardware: [h100]}}
 """
 RUNTIMES = {
-    "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' runs only in its container"),
+    "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' needs a container"),
     "python\npython: {maxtext: /none/python}": ("--model=llama31_70b", "has no Python for engine"),
     "container\ncontainer: {images: /none}\nimages: {nemo: {arm64: x/y:1}}": (
         "--model=llama31_70b",
