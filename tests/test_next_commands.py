@@ -18,9 +18,9 @@ PROGRAMS = {
 }  # fmt: skip
 FLAG = r"--\w*(?:=(?:'[^']*'|\"[^\"]*\"|\S*))?"
 FLAGS = re.compile(rf"{FLAG}(?: (?:{FLAG}|x))*")
-# Words of a sentence: a command that goes on in prose, or leaves a choice to the reader.
+# Words of a sentence: a command that continues in prose, or leaves a choice to the reader.
 PROSE = re.compile(r", |; or |\bor --|<\w| {2,}(?!#)|\b(?:shows|with the|makes|another|which)\b")
-# A literal -> why it is no command that runs as it is.
+# A literal -> why it is not a command to run as it is.
 EXCEPTIONS = {
     "python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={}/NAME --append-eod"
     " --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER": "only the user knows the files",
@@ -28,7 +28,7 @@ EXCEPTIONS = {
 
 
 def values_of(node: ast.expr, named: dict[str, list[ast.expr]], depth: int = 0) -> Iterator[str]:
-    """The texts that an expression may have, with `{}` for what is only known when it runs."""
+    """The texts that an expression may have, with `{}` for the value that is only known when it runs."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):

@@ -70,8 +70,7 @@ def alone(logdir: Path) -> Iterator[None]:
             raise RequestError(
                 "another user made this dashboard or can write to it",
                 where=str(logdir),
-                why="links in it could let an update overwrite or remove your other files; pass --dashboard_dir=DIR with "
-                "your own folder",
+                why="links in it could let an update change your other files; pass your own --dashboard_dir=DIR",
                 next_command="--dashboard_dir=",
             )
     if logdir.exists() and not (logdir / STATE).is_dir() and (not logdir.is_dir() or any(logdir.iterdir())):

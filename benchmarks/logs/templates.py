@@ -241,7 +241,7 @@ class TemplateFormat(LineFormat):
         if seconds is None and milliseconds is not None:
             seconds = round(milliseconds / 1000, 9)
         if seconds is not None and not can_be_a_time(seconds):
-            raise UnreadableError(f"seconds can't be {seconds:g}")
+            raise UnreadableError(f"seconds cannot be {seconds:g}")
         tokens, batch = get("tokens"), get("global_batch_size")
         return StepReport(
             step=int(values["step"]),

@@ -63,9 +63,7 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
     if image is not None and images.is_file(benchmark.settings.image):
         needed.insert(0, ("the container image", image, f"cp {image} {seen}"))
     if benchmark.site.runtime == "venv":
-        needed.append(
-            ("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME={seen}/stepmark")
-        )
+        needed.append(("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME={seen}"))
     if benchmark.data.startswith("/"):
         needed.append(("the dataset", Path(benchmark.data), f"cp -r {benchmark.data} {seen}"))
     for what, path, further in needed:
