@@ -113,7 +113,7 @@ def find_asset(needs: Needs, name: str) -> Asset:
 # --- what is there ----------------------------------------------------------------------------
 
 
-class Found(Value, frozen=True):
+class AssetStatus(Value, frozen=True):
     """The state of one asset on disk, by the sizes of its files."""
 
     asset: Asset
@@ -127,12 +127,12 @@ class Found(Value, frozen=True):
         return 0.0 if self.state == "present" else max(0.0, (self.asset.gb or 0.0) - self.bytes / GB)
 
 
-def compare(asset: Asset, sizes: Mapping[str, int]) -> Found:
+def compare(asset: Asset, sizes: Mapping[str, int]) -> AssetStatus:
     """Hold the files of the asset's folder (path -> bytes) against its parts."""
     faults = [fault for part in asset.parts if (fault := _fault_of(part, sizes))] if sizes else []
     state: Literal["present", "incomplete", "missing"]
     state = "missing" if not sizes else "incomplete" if faults else "present"
-    return Found(asset=asset, state=state, bytes=sum(sizes.values()), faults=faults)
+    return AssetStatus(asset=asset, state=state, bytes=sum(sizes.values()), faults=faults)
 
 
 def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
@@ -149,7 +149,7 @@ def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
     return ""
 
 
-def enough(found: Iterable[Found]) -> bool:
+def has_usual_assets(found: Iterable[AssetStatus]) -> bool:
     """Whether the row's usual runs have all they read."""
     return all(one.state == "present" for one in found if not one.asset.only_for)
 

@@ -247,7 +247,7 @@ class ProvesWork(Protocol):
 
 
 @runtime_checkable
-class CompilesAlone(Protocol):
+class CompilesAhead(Protocol):
     """plan.py compile."""
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
@@ -255,7 +255,7 @@ class CompilesAlone(Protocol):
 
     def compile_program(self) -> SideProgram:
         """Compiles training steps. `{phase_dir}/request.json` is a list of compiled.Job. For the job at index N it
-        writes N/report.json, a compiled.Compiled, or N/failed.json with its exit code, and its output to N/log.
+        writes N/report.json, a compiled.CompileReport, or N/failed.json with its exit code, and its output to N/log.
         """
 
 
@@ -291,7 +291,7 @@ class ReadsHub(Protocol):
 Capability = TypeVar("Capability")
 
 
-def offered(backend: Backend, capability: type[Capability], otherwise: str, where: str) -> Capability:
+def require_capability(backend: Backend, capability: type[Capability], otherwise: str, where: str) -> Capability:
     """The backend as one with a capability. `otherwise` says what one without it does not do."""
     if isinstance(backend, capability):
         return backend
@@ -302,7 +302,7 @@ def offered(backend: Backend, capability: type[Capability], otherwise: str, wher
 
 
 @cache
-def registered() -> dict[str, str]:
+def installed_backends() -> dict[str, str]:
     """Return the installed backends by name, each as module:object. The first of a name on sys.path wins.
 
     importlib.metadata finds the same, but importing it takes a tenth of the time limit of a dry run.
@@ -325,15 +325,15 @@ def _load(place: str) -> Backend:
 
 def backends() -> dict[str, Backend]:
     """Every installed backend by name."""
-    return {name: _load(place) for name, place in registered().items()}
+    return {name: _load(place) for name, place in installed_backends().items()}
 
 
 def backend_names() -> list[str]:
-    return sorted(registered())
+    return sorted(installed_backends())
 
 
 def find_backend(name: str) -> Backend:
-    found = registered().get(name)
+    found = installed_backends().get(name)
     if not found:
         known = backends()
         owner = next((backend.name for backend in known.values() if name in backend.engines), None)

@@ -62,7 +62,7 @@ class Configs:
         self._learned: dict[str, Hardware] = {}
         self._kept: dict[Hashable, Any] = {}  # what was read, listed or checked
 
-    def once(self, key: Hashable, made: Callable[[], Any]) -> Any:
+    def compute_once(self, key: Hashable, made: Callable[[], Any]) -> Any:
         """Return what `made` returned the first time that it was called for this key."""
         if key not in self._kept:
             self._kept[key] = made()
@@ -74,13 +74,13 @@ class Configs:
     def hardware(self, name: str) -> Hardware:
         return self._learned.get(name) or self.row("hardware", name, Hardware)
 
-    def learn(self, hardware: Hardware) -> None:
+    def register_hardware(self, hardware: Hardware) -> None:
         """A device of this machine that no file names."""
         self._learned[hardware.name] = hardware
 
     def site(self, name: str) -> Site:
         """Sites of one user's own come before those of the checkout."""
-        site: Site = self.once(("site", name), lambda: self._checked_site(name))
+        site: Site = self.compute_once(("site", name), lambda: self._checked_site(name))
         return site
 
     def _checked_site(self, name: str) -> Site:
@@ -94,7 +94,7 @@ class Configs:
 
     def recipes(self, backend: str | None = None) -> list[Recipe]:
         """Every recipe, or those of a backend, in the order of the names. Files of other backends are not parsed."""
-        found: list[Recipe] = self.once(("recipes", backend), lambda: self._recipes_of(backend))
+        found: list[Recipe] = self.compute_once(("recipes", backend), lambda: self._recipes_of(backend))
         return found
 
     def _recipes_of(self, backend: str | None) -> list[Recipe]:
@@ -110,8 +110,8 @@ class Configs:
         path = self.path("recipes", recipe)
         if backend is None or path in self._kept:
             return True
-        said = OF_BACKEND.search(path.read_text(encoding="utf-8", errors="replace"))
-        return said is None or said[1] == backend
+        match = OF_BACKEND.search(path.read_text(encoding="utf-8", errors="replace"))
+        return match is None or match[1] == backend
 
     def _refuse_half_a_site(self, site: Site) -> None:
         where = f"{self.path('sites', site.name)}"
@@ -124,7 +124,7 @@ class Configs:
     def names(self, kind: Kind) -> list[str]:
         if kind == "sites":  # a command may have written one meanwhile
             return self._listed(kind)
-        names: list[str] = self.once(("names", kind), lambda: self._listed(kind))
+        names: list[str] = self.compute_once(("names", kind), lambda: self._listed(kind))
         return names
 
     def _listed(self, kind: Kind) -> list[str]:
@@ -158,7 +158,7 @@ class Configs:
                 next_command=WHERE_TO_LOOK.get(kind, "python launch/run.py --list"),
             )
         path = self.path(kind, name)
-        return typing.cast(AnyValue, self.once(path, lambda: _read_row(path, row_type)))
+        return typing.cast(AnyValue, self.compute_once(path, lambda: _read_row(path, row_type)))
 
 
 def refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> None:

@@ -68,7 +68,7 @@ class RunError(StepmarkError):
     exit_code = EXIT_FAILED
 
 
-def raised(check: Callable[[], object]) -> Iterator[StepmarkError]:
+def capture(check: Callable[[], object]) -> Iterator[StepmarkError]:
     """Yields the error that a check raises, so that a caller can collect the errors of many."""
     try:
         check()
@@ -87,15 +87,15 @@ def nearest(name: str, valid: Iterable[str]) -> str:
         return f"did you mean '{meant}'?"
     if len(names) <= MOST_LISTED:
         return f"valid: {', '.join(names)}"
-    return f"the nearest of {len(names)}: {', '.join(_alike(name, names, 5, 0.4)) or 'none'}"
+    return f"the nearest of {len(names)}: {', '.join(_close_names(name, names, 5, 0.4)) or 'none'}"
 
 
 def closest(name: str, valid: Sequence[str]) -> str | None:
     """Return the valid name that was probably meant, or None."""
-    return next(iter(_alike(name, valid, 1, 0.6)), None)
+    return next(iter(_close_names(name, valid, 1, 0.6)), None)
 
 
-def _alike(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:
+def _close_names(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:
     import difflib  # takes a while, and only a mistake needs it
 
     return difflib.get_close_matches(name, valid, most, cutoff)

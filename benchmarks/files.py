@@ -95,12 +95,12 @@ def read_json(path: Path, kind: type[Read]) -> Read:
     """Return the value in a plain file. Raise OSError, or ValueError if it is not JSON of this form."""
     data = read(path)
     try:
-        return decoded(data, msgspec.json.Decoder(kind))
+        return decode_json(data, msgspec.json.Decoder(kind))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def decoded(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:
+def decode_json(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:
     """Return the value. Data without anything that is not printable, which nearly all is, is decoded directly."""
     if _ESCAPED.search(data) is None and data.decode(errors="replace").replace("\n", "").isprintable():
         return decoder.decode(data)

@@ -21,7 +21,7 @@ OutcomeKind = Literal[
 ]  # fmt: skip
 
 
-class Submitted(Value, frozen=True):
+class JobSubmission(Value, frozen=True):
     """job.json: written before sbatch is called, and again with the job's number."""
 
     site: str
@@ -71,7 +71,7 @@ class Binding(Value, frozen=True):
     why: str  # it is not bound; empty: it is
 
 
-class Ended(Value, frozen=True):
+class ProcessEnd(Value, frozen=True):
     """The end of a process of a run, as the site saw it. Lines of exits.jsonl, and of a queue's exits-rankN.jsonl."""
 
     rank: int

@@ -146,7 +146,7 @@ def hidden(text: str, known: Known | None = None) -> str:
 
 def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
     """Hides also values that are called a password, a key or the like. A second pass changes nothing."""
-    text = re.sub(_IN_A_LOG, _without, text, flags=re.MULTILINE)
+    text = re.sub(_IN_A_LOG, _hide_match, text, flags=re.MULTILINE)
     end = None if b"-----END " not in text else re.search(rb"-----END " + _KEY, text)
     if end is not None:  # the text begins within a key
         text = HIDDEN + text[end.end() :]
@@ -165,7 +165,7 @@ def _hidden(text: bytes, known: Known | None) -> bytes:
     return _SHAPE.sub(HIDDEN, text)
 
 
-def _without(found: re.Match[bytes]) -> bytes:
+def _hide_match(found: re.Match[bytes]) -> bytes:
     kept = (text for name, text in found.groupdict().items() if name.startswith("before") and text is not None)
     return next(kept, b"") + HIDDEN
 

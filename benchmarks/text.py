@@ -105,7 +105,7 @@ def spans_text(numbers: Iterable[int], width: int = 0) -> str:
     return ",".join(map("-".join, texts))
 
 
-def some(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
+def first_few(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
     """The first few of them, and how many more there are."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{between.join(texts[:most])}{more}"
@@ -166,7 +166,7 @@ def _ranks_text(ranks: Collection[int], sign: str) -> str:
 
 def reasons_text(reasons: Sequence[str]) -> str:
     """Return the first few reasons in one line."""
-    return some(folded(reasons), MOST_REASONS, "; ")
+    return first_few(folded(reasons), MOST_REASONS, "; ")
 
 
 def step_text(

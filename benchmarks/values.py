@@ -559,7 +559,7 @@ class WorkerEnd(Value, frozen=True):
     notes: list[str] = []
 
 
-class Started(Value, frozen=True):
+class RankStart(Value, frozen=True):
     """The time and host of a rank's first step. Its elapsed_seconds count from here."""
 
     rank: int
@@ -637,7 +637,7 @@ class RunRecord(Value, frozen=True):
     steps: Iterable[Step]  # rank by rank, those of rank 0 first
     ends: list[WorkerEnd]
     unreadable: list[str]  # "file:line reason"
-    started: list[Started] = []
+    started: list[RankStart] = []
     watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
     pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
     mlperf: MlperfOutcome | None = None  # of a submission's run

@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from benchmarks.backend import find_backend  # noqa: E402
-from benchmarks.compilation.compiled import Compiled  # noqa: E402
+from benchmarks.compilation.compiled import CompileReport  # noqa: E402
 from benchmarks.compilation.program import Program  # noqa: E402
 from benchmarks.pages.page import HERE  # noqa: E402
 from benchmarks.pages.schedule_picture import schedule_plot  # noqa: E402
@@ -33,7 +33,7 @@ def main() -> None:
         for dtype in DTYPES
     }
     for dtype, outcome in compile_steps(benchmarks, backend).items():
-        if not isinstance(outcome, Compiled):
+        if not isinstance(outcome, CompileReport):
             raise outcome
         program = Program(benchmarks[dtype], backend.storage(benchmarks[dtype]), outcome)
         (plot,) = schedule_plot(program.benchmark, outcome.schedule, program.breakdown.loops, "schedule")

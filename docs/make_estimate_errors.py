@@ -25,7 +25,7 @@ from benchmarks.model.estimate import (
     SERIES,
     ErrorTable,
     EstimateError,
-    Published,
+    PublishedData,
     Traits,
     as_benchmark,
     nearest_row,
@@ -42,7 +42,7 @@ HEADER = """\
 """
 
 
-def errors_of(published: Published) -> list[EstimateError]:
+def errors_of(published: PublishedData) -> list[EstimateError]:
     """Every published row with a bound, estimated from the others: for each kind, without those that share it."""
     configs = published.configs
     bounds = {row: seconds for row in published.rows if (seconds := bound_of(row, configs))}

@@ -18,10 +18,10 @@ from benchmarks.compare.values import Comparison  # noqa: E402
 from benchmarks.compilation.variants import Variants  # noqa: E402
 from benchmarks.doctor.order import Diagnosis  # noqa: E402
 from benchmarks.equivalence.equivalence import Proof  # noqa: E402
-from benchmarks.history.exports import Selected  # noqa: E402
-from benchmarks.logs.report import Ingested  # noqa: E402
+from benchmarks.history.exports import RunListing  # noqa: E402
+from benchmarks.logs.report import IngestDocument  # noqa: E402
 from benchmarks.logs.timing_table import Timings  # noqa: E402
-from benchmarks.machine.peak_file import MeasuredInFile  # noqa: E402
+from benchmarks.machine.peak_file import PeakMeasurementFile  # noqa: E402
 from benchmarks.mlperf.verdict import Verdict  # noqa: E402
 from benchmarks.model.forecast import PlanReport  # noqa: E402
 from benchmarks.model.published_rows import Reference  # noqa: E402
@@ -37,7 +37,7 @@ Named = dict[str, str]
 # The words of a command, with the flag that selects one of several documents -> its document.
 DOCUMENTS: dict[str, Any] = {
     "error": d.Error,
-    "ended": d.Ended,
+    "ended": d.ExitDocument,
     "text": d.Text,
     "run": d.Runs,
     "run --dry_run": d.DryRun,
@@ -54,12 +54,12 @@ DOCUMENTS: dict[str, Any] = {
     "nightly --dry_run": d.NightPlan,
     "nightly --rehearse": d.Rehearsal,
     "nightly --accept": Acceptance,
-    "ingest": Ingested,
-    "peak": MeasuredInFile,
+    "ingest": IngestDocument,
+    "peak": PeakMeasurementFile,
     "report timing": Timings,
     "report references": list[Reference],
     "report mlperf": Verdict,
-    "report runs": Selected,
+    "report runs": RunListing,
     "report scaling": SweepReport,
     "report trace": TraceReport,
     "report html": d.Page,
@@ -77,12 +77,12 @@ DOCUMENTS: dict[str, Any] = {
     "cluster up": d.Cluster,
     "cluster down": d.Cluster,
     "cluster status": d.Cluster,
-    "cluster kill": d.Ended,
-    "cluster revive": d.Ended,
-    "cluster restart_controller": d.Ended,
+    "cluster kill": d.ExitDocument,
+    "cluster revive": d.ExitDocument,
+    "cluster restart_controller": d.ExitDocument,
     "setup": d.Files,
     "setup --download": d.Files,
-    "setup --download --asset": d.Ended,
+    "setup --download --asset": d.ExitDocument,
     "setup --site": d.Site,
     "setup --site --task=mlperf": d.Files,
     "setup --site --dry_run": d.Text,

@@ -71,18 +71,18 @@ def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
     found = []
     with contextlib.suppress(re.error):
         paths = re.compile(text)
-        found = [t for t, module in _there(knobs).items() if any(paths.fullmatch(one + module) for one in LAYERS)]
+        found = [t for t, module in _modules(knobs).items() if any(paths.fullmatch(one + module) for one in LAYERS)]
     if not found:
         raise RequestError(
             f"{PATHS}={text} does not match a matrix of a layer",
             where=f"--set={PATHS}",
-            why=f"a layer has {', '.join(_there(knobs).values())}",
+            why=f"a layer has {', '.join(_modules(knobs).values())}",
             next_command="--set=lora_targets=q,k,v,o,gate,up,down",
         )
     return found
 
 
-def _there(knobs: Mapping[str, Scalar]) -> dict[str, str]:
+def _modules(knobs: Mapping[str, Scalar]) -> dict[str, str]:
     """The matrices that a layer has, with MaxText's modules: not those that are fused into another."""
     rows = MODULES.items()
     return {t: module for t, (module, name, fused) in rows if not name or bool(knobs.get(name)) is fused}
@@ -120,7 +120,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"this model does not have all matrices of {benchmark.settings.overrides['lora_targets']}",
             where="--set=lora_targets",
-            why=f"a layer has {', '.join(_there(knobs).values())}; fused_qkv and fused_mlp change that",
+            why=f"a layer has {', '.join(_modules(knobs).values())}; fused_qkv and fused_mlp change that",
         )
     if benchmark.batch.gradient_accumulation > 1:
         yield RequestError(

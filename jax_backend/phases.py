@@ -212,7 +212,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from _missing_machinery(benchmark)
     yield from _set_past_pgle(benchmark)
     if benchmark.instruments.pgle == "auto":
-        yield from _beside_auto(benchmark)
+        yield from _auto_refusals(benchmark)
 
 
 def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
@@ -248,7 +248,7 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
             )
 
 
-def _beside_auto(benchmark: Benchmark) -> Iterator[RequestError]:
+def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.steps < FEWEST_STEPS:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, but --steps={benchmark.steps}",
@@ -302,5 +302,5 @@ def profile_key(benchmark: Benchmark) -> str | None:
         benchmark.gpus,
         planning.xla_flags_text(benchmark.settings.xla_flags),
     )
-    said = msgspec.json.encode([program, benchmark.nodes, benchmark.settings.environment], order="sorted")
-    return hashlib.sha256(said).hexdigest()[:32]
+    encoded = msgspec.json.encode([program, benchmark.nodes, benchmark.settings.environment], order="sorted")
+    return hashlib.sha256(encoded).hexdigest()[:32]

@@ -20,7 +20,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
-from benchmarks.text import some
+from benchmarks.text import first_few
 from launch.cli.command import run_main
 from launch.private_cluster import lifecycle
 from launch.terminal import documents
@@ -76,7 +76,7 @@ def status() -> int:
     print(f"the private cluster '{FLAGS.name}' is running: {lifecycle.described(found.cluster)}")
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
-        print(f"  missing:  {some(found.missing)}")
+        print(f"  missing:  {first_few(found.missing)}")
         print(f"  next:     python launch/cluster.py down --name={FLAGS.name}     # then up again")
         return EXIT_FAILED
     names, name = found.cluster.node_names, "" if FLAGS.name == "dev" else f" --name={FLAGS.name}"

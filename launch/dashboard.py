@@ -41,11 +41,11 @@ def main(argv: list[str]) -> int:
     refuse_more(argv[1:], "python launch/dashboard.py --help")
     output_dir = Path(OUTPUT_DIR.value)
     logdir = Path(DASHBOARD_DIR.value) if DASHBOARD_DIR.value else output_dir / "dashboard"
-    rows, told = _update(output_dir, logdir)
+    rows, known = _update(output_dir, logdir)
     more = [] if SERVE.value else [("next", shlex.join(["python", "launch/dashboard.py", "--serve", *sys.argv[1:]]))]
     print("\n".join(["dashboard", *aligned([*rows, ("files", str(logdir)), *more])]))
     if SERVE.value:
-        return _serve(output_dir, logdir, told)
+        return _serve(output_dir, logdir, known)
     document(Dashboard(logdir=str(logdir)))
     return EXIT_VALID
 
@@ -66,12 +66,12 @@ def _update(output_dir: Path, logdir: Path, *, quiet: bool = False) -> tuple[Row
 # --- serving --------------------------------------------------------------------------------------
 
 
-def _serve(output_dir: Path, logdir: Path, told: list[str]) -> int:
+def _serve(output_dir: Path, logdir: Path, known: list[str]) -> int:
     from benchmarks.dashboard.folders import STATE
     from launch.dashboards.serving import LOG, tensorboard, watch
     from launch.machine.processes import interrupted_once
 
-    def again() -> list[str]:
+    def refresh() -> list[str]:
         return _update(output_dir, logdir, quiet=True)[1]
 
     with interrupted_once():
@@ -79,7 +79,7 @@ def _serve(output_dir: Path, logdir: Path, told: list[str]) -> int:
             with tensorboard(logdir, HOST.value, PORT.value) as (address, server):
                 print(f"TensorBoard  {address}/\n  table      {address}/#hparams\nCtrl-C ends it", flush=True)
                 document(Dashboard(logdir=str(logdir), address=f"{address}/"))
-                watch(server, logdir / STATE / LOG, again, told, REFRESH_SECONDS.value)
+                watch(server, logdir / STATE / LOG, refresh, known, REFRESH_SECONDS.value)
         except KeyboardInterrupt:
             print("TensorBoard ended", file=sys.stderr)
     return EXIT_VALID

@@ -20,7 +20,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from launch.cli.command import refuse_more
 from launch.cli.subcommands import Subcommand, Subcommands
 from launch.slurm import job_flags
-from launch.terminal.output import answer, text_alone
+from launch.terminal.output import answer, text_only
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs; a check of nodes adds a folder.")
 SITE = flags.DEFINE_string("site", "local", "Site whose nodes are checked.")
@@ -82,7 +82,7 @@ def nodes(argv: list[str]) -> int:
         planned = preflights.sketch(site, options, NODES.value, output_dir, LIMIT.value, configs)
         if NODES.value is None and not options.nodelist:
             say("this dry run shows 1 node, because it does not ask Slurm; pass --nodes=N for another number")
-        text_alone(preflights.render_preflight(planned))
+        text_only(preflights.render_preflight(planned))
         return EXIT_VALID
     preflight = preflights.prepare(site, options, NODES.value, output_dir, LIMIT.value, configs)
     further = f"--queue_limit={QUEUE_LIMIT.value * 2:g}"

@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     _refuse(argv)
     configs = places.configs()
     if FLAGS.list:
-        known = [(name, _about(name, configs)) for name in configs.names("suites")]
+        known = [(name, _suite_line(name, configs)) for name in configs.names("suites")]
         answer(dict(known), "\n".join(aligned(known)))
         return EXIT_VALID
     if not FLAGS.suite:
@@ -119,7 +119,7 @@ def _cells(suite: Suite, site: str) -> list[suites.Cell]:
     return suites.cells(suite, site, FLAGS.inject_slowdown)
 
 
-def _about(name: str, configs: Configs) -> str:
+def _suite_line(name: str, configs: Configs) -> str:
     """A suite that is refused hides no other."""
     try:
         suite = configs.row("suites", name, Suite)
@@ -148,12 +148,12 @@ def _budget(suite: Suite) -> int:
 def _night(suite: Suite, cells: list[suites.Cell], site: Site, configs: Configs) -> int:
     from benchmarks.nightly.records import Records
     from launch.campaigns.nights import outputs
-    from launch.campaigns.nights.launcher import Asked, Launcher
+    from launch.campaigns.nights.launcher import Launcher, NightRequest
 
     wanted = outputs.Outputs(FLAGS.junit, FLAGS.markdown, FLAGS.html)
     wanted.check()
     output_dir = Path(FLAGS.output_dir)
-    asked = Asked(
+    asked = NightRequest(
         suite=suite,
         cells=cells,
         site=site,
@@ -237,7 +237,7 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
 def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     from benchmarks.nightly.records import Records
 
-    cell = suites.chosen(cells, FLAGS.accept, suite.name)
+    cell = suites.find_cell(cells, FLAGS.accept, suite.name)
     if not (FLAGS.because or "").strip():
         raise RequestError(
             "--because is missing",
@@ -259,8 +259,8 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
             next_command=f"ls {records.folder}/*.md",
         )
     newest = max(night for night, verdicts in judged.items() if verdicts)
-    said = records.accept(cell.name, newest, FLAGS.because)
-    answer(said, f"{cell.name}: the level of night {said.night} counts from now on ({said.because})")
+    new = records.accept(cell.name, newest, FLAGS.because)
+    answer(new, f"{cell.name}: the level of night {new.night} counts from now on ({new.because})")
     return EXIT_VALID
 
 

@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
         raise RunError(f"{backend.title} could not measure a precision on {report.device_kind}", why=reasons)
     machine = this_machine.facts()
-    found = peak_file.Measured(
+    found = peak_file.PeakMeasurement(
         schema_version=peak_file.SCHEMA_VERSION,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         stepmark=VERSION,
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> int:
     path = _store(found)
     use = f"--hardware={device.name} --dtype={next(iter(found.peaks))} --measured_peak={shlex.quote(str(path))}"
     print(f"  file  {path}\n  next  python launch/run.py --backend={backend.name} --model=NAME {use}", flush=True)
-    document(peak_file.MeasuredInFile(file=str(path), **msgspec.structs.asdict(found)))
+    document(peak_file.PeakMeasurementFile(file=str(path), **msgspec.structs.asdict(found)))
     return EXIT_VALID
 
 
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> int:
 
 def _device(configs: Configs) -> Hardware:
     """Return the device of --hardware; a GPU that configs/hardware does not list has no published peaks."""
-    machine = machine_gpus.found()
+    machine = machine_gpus.detect()
     if FLAGS.hardware == HERE:
         rows = machine_gpus.rows(configs)
         if not rows and machine.driver:
@@ -129,7 +129,7 @@ def _device(configs: Configs) -> Hardware:
 
 def _gpus(device: Hardware) -> list[MachineGpu]:
     """Return the device's GPUs, an idle one first, which is measured: the MFU of other runs will use its peak."""
-    here = of_hardware(machine_gpus.found().gpus, device) if device.platform == "cuda" else []
+    here = of_hardware(machine_gpus.detect().gpus, device) if device.platform == "cuda" else []
     gpus = sorted(here, key=lambda gpu: bool(gpu.busy))
     if gpus and gpus[0].busy and not FLAGS.allow_busy:
         raise RequestError(
@@ -187,7 +187,7 @@ def _measure(
     return msgspec.structs.replace(report, notes=[*report.notes, *busy_notes(gpus[:1])])
 
 
-def _store(found: peak_file.Measured) -> Path:
+def _store(found: peak_file.PeakMeasurement) -> Path:
     """Write the file of --out, or the device's own."""
     report = found.report
     # All CPUs are called cpu, so that one is known by its processor; several machines may share a home.

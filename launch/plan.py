@@ -136,7 +136,7 @@ def compiled(argv: list[str]) -> int:
     if page_file is not None:
         html_pages.refuse_place(page_file)
     configs = places.configs()
-    asked = variants.named(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
+    asked = variants.variant_requests(request_flags.requests(configs.site(request_flags.site_name())), FLAGS_AB.value)
     backend = find_backend(next(iter(asked.values())).backend)
     pgle = next((request.pgle for request in asked.values() if request.pgle != "off"), None)
     if pgle:

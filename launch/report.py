@@ -80,10 +80,12 @@ def runs(argv: list[str]) -> int:
     conditions = [parse_condition(text) for text in WHERE.value]
     index = open_index(folder)
     entries = index.select(conditions, NEWEST.value)
-    found = exports.Selected(
+    found = exports.RunListing(
         folder=str(folder), where=[one.text for one in conditions], runs=entries, problems=index.problems()
     )
-    answer(found, lambda: exports.as_csv(found) if FORMAT.value == "csv" else exports.as_table(found, index.paths()))
+    answer(
+        found, lambda: exports.as_csv(found) if FORMAT.value == "csv" else exports.table_text(found, index.paths())
+    )
     say_problems(index)
     return EXIT_VALID
 

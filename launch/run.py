@@ -33,7 +33,7 @@ from launch.terminal import output
 if TYPE_CHECKING:  # --help loads nothing else
     from benchmarks.configs import Configs
     from benchmarks.request.resolve import Request
-    from benchmarks.sweeps.sweep import Checked
+    from benchmarks.sweeps.sweep import CheckedCells
     from benchmarks.values import Benchmark, Site
     from launch.running.runners import Runner
     from launch.terminal.documents import DryRun, DrySweep
@@ -177,7 +177,7 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
     from launch.running.runners import refused_text
 
     benchmark, backend = runner.resolve_offline(request), find_backend(request.backend)
-    if output.wanted():
+    if output.json_pending():
         output.document(_dry_run_of(benchmark, runner))
         return EXIT_VALID
     plan, refused, whole = runner.plan(benchmark, backend), refused_text(runner.refusals(benchmark)), output.verbose()
@@ -205,7 +205,7 @@ def _dry_run_of(benchmark: "Benchmark", runner: "Runner") -> "DryRun":
     return DryRun(
         benchmark=benchmark_fields(benchmark),
         plan=runner.plan(benchmark, backend),
-        beside=runner.preview(benchmark, backend),
+        preview=runner.preview(benchmark, backend),
         refusals=[Why(**one.words()) for one in runner.refusals(benchmark)],
     )
 
@@ -236,7 +236,7 @@ def _sweep(requests: "list[Request]", runner: "Runner", site: "Site") -> int:
     )
 
 
-def _dry_sweep(checked: "Checked", repeats: int, runner: "Runner") -> "DrySweep":
+def _dry_sweep(checked: "CheckedCells", repeats: int, runner: "Runner") -> "DrySweep":
     from launch.terminal.documents import DrySweep
 
     names = checked.names
@@ -272,7 +272,7 @@ def _run_one(request: "Request", runner: "Runner") -> int:
         code = wait_for(folder, find_backend(benchmark.backend))
     else:
         print(f"{run_id}\n  next  python launch/status.py --follow {shlex.quote(str(path))}")
-    if output.wanted():
+    if output.json_pending():
         from launch.running.screen import runs_document
 
         output.document(runs_document([folder]))

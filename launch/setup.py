@@ -43,7 +43,7 @@ from benchmarks.values import SUBMISSION_ENGINE, JobOptions, Site
 from launch.cli.command import refuse_more, run_main
 from launch.slurm import job_flags, options
 from launch.terminal import places
-from launch.terminal.output import text_alone
+from launch.terminal.output import text_only
 
 flags.adopt_module_key_flags(job_flags)  # so that --help shows them
 BACKEND = flags.DEFINE_string("backend", None, "Backend: jax, nemo or another installed one.")
@@ -150,7 +150,7 @@ def site() -> int:
         force=bool(FORCE.value),
     )
     if DRY_RUN.value:
-        text_alone(site_setup.preview(work).rstrip())
+        text_only(site_setup.preview(work).rstrip())
         return EXIT_VALID
     return site_setup.set_up(work)
 
@@ -188,7 +188,7 @@ def mlperf_data() -> int:
         force=bool(FORCE.value),
     )
     if DRY_RUN.value:
-        text_alone(preview(work).rstrip())
+        text_only(preview(work).rstrip())
         return EXIT_VALID
     return prepare(work)
 

@@ -65,12 +65,12 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
     logs = [path for path in phase_dir.glob("rank-*.log") if _rank(path).isdecimal()]
     logs.sort(key=lambda path: int(_rank(path)))
     printed, unreadable = read_log(logs[-1], MEGATRON, attempt) if logs else ([], [])
-    steps = _ours(printed)
+    steps = _from_zero(printed)
     texts = Logs(logs)
     return RunRecord(
         attempt=attempt,
         facts=_facts(texts, len(logs)),
-        steps=profiles.marked(steps, benchmark.instruments.profiling),
+        steps=profiles.mark_disturbed(steps, benchmark.instruments.profiling),
         ends=_ends(texts, steps),
         unreadable=unreadable,
     )
@@ -79,14 +79,14 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
     """New steps at each call, each once."""
     news = follow_log(phase_dir / f"rank-{benchmark.gpus - 1}.log", MEGATRON, attempt)
-    return lambda: profiles.marked(_ours(news()), benchmark.instruments.profiling)
+    return lambda: profiles.mark_disturbed(_from_zero(news()), benchmark.instruments.profiling)
 
 
 def _rank(log: Path) -> str:
     return log.stem.removeprefix("rank-")
 
 
-def _ours(steps: list[Step]) -> list[Step]:
+def _from_zero(steps: list[Step]) -> list[Step]:
     return [msgspec.structs.replace(step, step=step.step - 1) for step in steps]
 
 

@@ -12,7 +12,7 @@ from benchmarks.mlperf.definitions import MlperfBenchmark
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.mlperf.run_log import LoggedRun, read_records, read_runs
 from benchmarks.mlperf.submission import CLOSED, Submission, division_of
-from benchmarks.mlperf.time_to_train import PARTS, take_apart
+from benchmarks.mlperf.time_to_train import PARTS, split_time_to_train
 from benchmarks.preflight.nccl_tests import parse
 from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRecord, WorkerEnd
 from nemo_backend.logs import read_log
@@ -54,7 +54,7 @@ def _no_result(why: str) -> WorkerEnd:
 
 
 def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> MlperfOutcome:
-    apart = take_apart(run)
+    apart = split_time_to_train(run)
     divided = apart is not None and apart.divided
     return MlperfOutcome(
         benchmark=definition.name,

@@ -68,7 +68,7 @@ def bridge_settings(profiling: Profiling | None) -> dict[str, str]:
     }
 
 
-def marked(steps: list[Step], profiling: Profiling | None) -> list[Step]:
+def mark_disturbed(steps: list[Step], profiling: Profiling | None) -> list[Step]:
     """Mark the steps of a log that a profiler disturbed. A step that already has a reason keeps it."""
     disturbed = disturbed_steps(profiling) if profiling else range(0)
     return [

@@ -125,8 +125,8 @@ def play_machine(
         assert machine.is_file(), machine
         monkeypatch.setenv("STEPMARK_NVML_MACHINE", str(machine))
         monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent))
-        machine_gpus.found.cache_clear()
+        machine_gpus.detect.cache_clear()
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     yield play
-    machine_gpus.found.cache_clear()
+    machine_gpus.detect.cache_clear()

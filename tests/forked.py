@@ -19,7 +19,7 @@ from typing import IO, Any, Never
 
 from absl import flags
 
-from benchmarks.backend import registered
+from benchmarks.backend import installed_backends
 
 # Modules that most scripts import when needed.
 LOADED = (
@@ -90,7 +90,7 @@ def _be_the_script(
         sys.path[:0] = [str(Path(argv[0]).parent), *filter(None, environment.get("PYTHONPATH", "").split(":"))]
         sys.argv = argv
         _forget_flags_of_scripts()
-        registered.cache_clear()
+        installed_backends.cache_clear()
         prepare()
         runpy.run_path(argv[0], run_name="__main__")
         code = 0

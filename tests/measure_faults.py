@@ -84,7 +84,7 @@ OF_RUNS = {
 COMMANDS = {"logs": OF_LOGS, "runs": OF_RUNS}
 
 
-class Ended(NamedTuple):
+class FaultResult(NamedTuple):
     """What became of a command."""
 
     kind: str  # of case
@@ -169,7 +169,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def fuzz(kind: str, numbers: Sequence[int], kept: Path | None = None) -> list[Ended]:
+def fuzz(kind: str, numbers: Sequence[int], kept: Path | None = None) -> list[FaultResult]:
     """What became of each command of each case."""
     found = []
     with tempfile.TemporaryDirectory(prefix="stepmark-faults-") as place:
@@ -185,7 +185,7 @@ def fuzz(kind: str, numbers: Sequence[int], kept: Path | None = None) -> list[En
                 if changes := _changes(before, after, name):
                     faults["changed"] = ", ".join(re.sub(r"\d+", "N", Path(one).name) for one in changes)
                 before = after
-                found.append(Ended(kind, number, name, faults, code, seconds, output if kept else b""))
+                found.append(FaultResult(kind, number, name, faults, code, seconds, output if kept else b""))
             if not kept:
                 shutil.rmtree(folder)
     return found
@@ -224,7 +224,7 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def summary(ended: Sequence[Ended]) -> Iterator[str]:
+def summary(ended: Sequence[FaultResult]) -> Iterator[str]:
     for command in dict.fromkeys((one.kind, one.command) for one in ended):
         same = [one for one in ended if (one.kind, one.command) == command]
         codes = sorted(Counter(str(one.code) for one in same).items())

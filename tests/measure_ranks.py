@@ -51,17 +51,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="stepmark-ranks-", dir=options.dir) as place:
         folder = write_run(Path(place), options.ranks, options.steps)
         print(f"{options.ranks} ranks x {options.steps} steps")
-        alone("follow", lambda: follow(folder))
-        alone("finish", lambda: finish(folder, BACKEND))
-        alone("verify", lambda: check_run(folder.path))
+        run_as_one_process("follow", lambda: follow(folder))
+        run_as_one_process("finish", lambda: finish(folder, BACKEND))
+        run_as_one_process("verify", lambda: check_run(folder.path))
         size = (folder.path / STEPS).stat().st_size / MEGABYTE
-        alone(f"read {size:.1f} MB of {STEPS}", lambda: sum(1 for _ in folder.each_stored_step()))
+        run_as_one_process(f"read {size:.1f} MB of {STEPS}", lambda: sum(1 for _ in folder.each_stored_step()))
         sampled = write_sampled_run(Path(place), options.nodes, options.samples)
         print(f"{options.nodes} nodes x {options.samples} samples")
-        alone("finish", lambda: finish(sampled, BACKEND))
-        alone("verify", lambda: check_run(sampled.path))
-        alone("TensorBoard", lambda: write_ended(sampled))
-        alone("page", lambda: write_html([str(sampled.path)], Path(place) / "page.html"))
+        run_as_one_process("finish", lambda: finish(sampled, BACKEND))
+        run_as_one_process("verify", lambda: check_run(sampled.path))
+        run_as_one_process("TensorBoard", lambda: write_ended(sampled))
+        run_as_one_process("page", lambda: write_html([str(sampled.path)], Path(place) / "page.html"))
 
 
 def write_run(place: Path, ranks: int, steps: int) -> RunFolder:
@@ -117,7 +117,7 @@ def write_sampled_run(place: Path, nodes: int, samples: int) -> RunFolder:
     return folder
 
 
-def alone(what: str, work: Callable[[], object]) -> None:
+def run_as_one_process(what: str, work: Callable[[], object]) -> None:
     """Print its cost in a separate process."""
 
     def measured() -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.backend import Backend, backend_names, backends, find_backend, registered
+from benchmarks.backend import Backend, backend_names, backends, find_backend, installed_backends
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.logs.templates import all_log_formats
@@ -48,7 +48,7 @@ VALUE_OF_TYPE = {"bool": "true", "int": "3", "float": "0.5", "str": "text", "lis
 HEAVY = ("jax", "torch", "maxtext", "nemo", "megatron", "lightning", "numpy", "scipy", "tensorboard", "rich")
 
 # Settings that a recipe leaves to the user.
-SAID = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
+EXTRA_SETTINGS = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
 
 
 class Engine(NamedTuple):
@@ -88,7 +88,7 @@ def sound(engine: Engine) -> Benchmark:
         task=engine.task,
         model=wanted_model(engine),
         hardware=recipe.defaults.hardware,
-        settings=SAID.get((engine.engine, engine.task), {}),
+        settings=EXTRA_SETTINGS.get((engine.engine, engine.task), {}),
     )
     return resolve(request, CONFIGS, BACKENDS[engine.backend])
 
@@ -178,7 +178,7 @@ def test_a_size_below_one_is_refused(backend: Backend) -> None:
 
 
 @each_engine
-def test_adapters_are_said_in_common_words_or_refused(engine: Engine) -> None:
+def test_adapters_are_set_in_common_words_or_refused(engine: Engine) -> None:
     backend, benchmark = BACKENDS[engine.backend], sound(engine)
     if engine.task == "lora" or benchmark.lora:  # some of MLPerf's benchmarks train adapters
         assert benchmark.lora == backend.lora(benchmark.settings.knobs)
@@ -394,7 +394,7 @@ def test_a_dry_run_needs_no_framework_no_home_and_nothing_heavy(engine: Engine, 
         "--verbose",
     ]
     flags += [f"--model={wanted_model(engine)}", f"--hardware={benchmark.hardware.name}"]
-    flags += [f"--set={name}={value}" for name, value in SAID.get((engine.engine, engine.task), {}).items()]
+    flags += [f"--set={name}={value}" for name, value in EXTRA_SETTINGS.get((engine.engine, engine.task), {}).items()]
     probe = (
         "import runpy, sys\n"
         "sys.argv = sys.argv[1:]\n"
@@ -433,10 +433,10 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Configs]:
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "toy_backend", raising=False)
-    registered.cache_clear()
+    installed_backends.cache_clear()
     make_environment(find_backend("toy"))
     yield Configs()
-    registered.cache_clear()
+    installed_backends.cache_clear()
 
 
 def test_a_third_backend_resolves_and_plans(toy: Configs) -> None:
@@ -445,14 +445,14 @@ def test_a_third_backend_resolves_and_plans(toy: Configs) -> None:
     assert (benchmark.engine, benchmark.parallelism.data, benchmark.batch.global_batch_size) == ("nap", 2, 4)
     (phase,) = backend.plan(benchmark).phases
     assert "nap=0.01" in phase.command
-    for settings, said in (
+    for settings, message in (
         ({"naps": "3"}, "naps is not set directly"),
         ({"nap_second": "1"}, "did you mean 'nap_seconds'"),
         ({"nap_seconds": "x"}, "is not a finite number"),
         ({"nap_seconds": "2"}, "too deep a sleep"),
         ({"env.TOY_STORY": "1"}, "TOY_STORY is not set directly"),
     ):
-        with pytest.raises(RequestError, match=re.escape(said)):
+        with pytest.raises(RequestError, match=re.escape(message)):
             resolve(Request(backend="toy", model="llama2_tiny", settings=settings), toy, backend)
 
 

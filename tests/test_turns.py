@@ -30,7 +30,7 @@ def waiting(tmp_path: Path) -> Waiting:
 
 
 @pytest.mark.parametrize(("first", "second"), [(False, False), (False, True), (True, False), (True, True)])
-def test_one_that_is_alone_runs_beside_nobody(tmp_path: Path, waiting: Waiting, first: bool, second: bool) -> None:
+def test_an_exclusive_test_runs_without_others(tmp_path: Path, waiting: Waiting, first: bool, second: bool) -> None:
     ours = Turns(tmp_path)
     ours.take(first)
     _, got = waiting(second)

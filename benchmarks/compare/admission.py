@@ -12,7 +12,7 @@ from benchmarks.compare.intervals import FEWEST_RUNS
 from benchmarks.compare.runs import Chosen, ComparedRun, Runs
 from benchmarks.compare.values import Caution, Side
 from benchmarks.request.resolve import LISTED
-from benchmarks.text import plural, reasons_text, some
+from benchmarks.text import first_few, plural, reasons_text
 from benchmarks.values import benchmark_fields
 
 # Fields that all runs of a side share; otherwise its metrics would mix different work.
@@ -55,7 +55,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
             reasons = list(dict.fromkeys(side.left_out.values())) or [f"no run fits {side.label}"]
-            found.append(f"{name} has no run that counts ({some(reasons, 1)})")
+            found.append(f"{name} has no run that counts ({first_few(reasons, 1)})")
         found += [f"{name} is a mixture: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
     if found:
         return found
@@ -69,7 +69,7 @@ def mixed(runs: Runs) -> list[str]:
     """In what of the work the runs of one side differ."""
     found = []
     for field in OF_THE_WORK:
-        values = [shown(benchmark_fields(run.benchmark)[field]) for run in runs]
+        values = [field_text(benchmark_fields(run.benchmark)[field]) for run in runs]
         if len(set(values)) > 1:
             texts = [f"{value} ({plural(count, 'run')})" for value, count in Counter(values).items()]
             found.append(f"{field.replace('_', ' ')} {', '.join(texts)}")
@@ -87,7 +87,7 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
     return []
 
 
-def shown(value: object) -> str:
+def field_text(value: object) -> str:
     """Return a field of the request as text."""
     if value is None:
         return "none"
@@ -126,7 +126,7 @@ def interleaving_command(a: Runs, b: Runs) -> str | None:
     """Return the sweep that runs both sides in turns; None if no list of run.py names their difference."""
     one, other = (runs[0].benchmark for runs in (a, b))
     fields = [benchmark_fields(side) for side in (one, other)]
-    values = {name: list(dict.fromkeys(shown(side[name]) for side in fields)) for name in LISTED}
+    values = {name: list(dict.fromkeys(field_text(side[name]) for side in fields)) for name in LISTED}
     kept = ("backend", "model") if one.hardware.kind == "cpu" else ("backend", "model", "hardware", "gpus")
     values = {name: found for name, found in values.items() if len(found) > 1 or name in kept}
     if all(len(found) == 1 for found in values.values()):

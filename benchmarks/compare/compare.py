@@ -16,7 +16,7 @@ from benchmarks.compare.runs import Chosen, Runs
 from benchmarks.compare.text import names_of, sentence
 from benchmarks.compare.values import Comparison, Difference
 from benchmarks.runs.finished_run import FinishedRun
-from benchmarks.text import some
+from benchmarks.text import first_few
 from benchmarks.verdict import Verdict
 
 EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
@@ -119,7 +119,7 @@ def _difference(
     )
     if means[0] is None or means[1] is None:
         without = [run.name for run in (*sides[0], *sides[1]) if not _logs(metric, [run])]
-        return replace(found, why=f"not known of {some(without)}"), None
+        return replace(found, why=f"not known of {first_few(without)}"), None
     if metric.refused:
         return replace(found, why=f"not compared: {metric.refused}"), None
     if pairs:

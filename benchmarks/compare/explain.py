@@ -93,7 +93,7 @@ def _throttled(reason: str) -> Measure:
 
 
 LOAD = "load"
-LOAD_BESIDE_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
+LOAD_WEIGHT_ON_GPUS = 40.0  # a machine that trains on GPUs hardly notices other programs
 MEASURES = (
     Measure("SM clock, median", "MHz", 0.005, True, 1, 99, _of_gpus(lambda gpu: gpu.sm_clock_mhz_median)),
     *map(_throttled, THROTTLE_BITS),
@@ -109,13 +109,13 @@ MEASURES = (
 )  # fmt: skip
 
 
-class Explained(NamedTuple):
+class Explanation(NamedTuple):
     causes: list[Cause]
     same: list[str]  # kinds that were compared and do not differ, with how many facts each has
     not_known: list[str]  # kinds that a side does not record
 
 
-def causes(a: Runs, b: Runs, slower: float | None) -> Explained:
+def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
     """`slower` is the logarithm of B's seconds over A's; None: not known."""
     found: list[Cause] = []
     same: list[str] = []
@@ -143,7 +143,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explained:
     found = [cause for cause in found if cause.kind != "argument" or cause.name not in settings]
     found.sort(key=lambda cause: (-cause.weight, cause.kind, cause.name))
     ranked = [msgspec.structs.replace(cause, rank=rank) for rank, cause in enumerate(found, 1)]
-    return Explained(ranked, same, not_known)
+    return Explanation(ranked, same, not_known)
 
 
 def requested(causes: Sequence[Cause]) -> list[str]:
@@ -186,7 +186,7 @@ def _moved(a: Runs, b: Runs, slower: float | None) -> Iterator[Cause]:
     on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
     for measure in MEASURES:
         one, other = ([value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b))
-        weight = LOAD_BESIDE_GPUS if measure.kind == LOAD and not on_cpu else measure.weight
+        weight = LOAD_WEIGHT_ON_GPUS if measure.kind == LOAD and not on_cpu else measure.weight
         if one and other and (cause := _moved_by(measure, weight, one, other, slower)):
             yield cause
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.compare.admission import OF_THE_WORK, shown
+from benchmarks.compare.admission import OF_THE_WORK, field_text
 from benchmarks.compare.metrics import NO_DIMENSIONS
 from benchmarks.compare.runs import ComparedRun
 from benchmarks.job_record import figures_from
@@ -87,7 +87,7 @@ def _request(run: ComparedRun) -> dict[str, str]:
     model, asked = run.benchmark.model, benchmark_fields(run.benchmark)
     dimensions = [name for name in model.__struct_fields__ if name not in NO_DIMENSIONS]
     return {
-        **{name.replace("_", " "): shown(asked[name]) for name in REQUESTED},
+        **{name.replace("_", " "): field_text(asked[name]) for name in REQUESTED},
         **{f"model {name.replace('_', ' ')}": str(getattr(model, name)) for name in dimensions},
         "site": run.benchmark.site.name,
     }

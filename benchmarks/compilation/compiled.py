@@ -52,7 +52,7 @@ class Job(Value, frozen=True):
     replaced: dict[str, str]  # settings that cannot be compiled without the hardware -> what replaces each, and why
 
 
-class Held(Value, frozen=True):
+class PeakBuffer(Value, frozen=True):
     """Memory of one device that is in use when a step takes the most."""
 
     bytes: float
@@ -65,7 +65,7 @@ class Held(Value, frozen=True):
     argument: bool  # of the program: weights, optimizer, the batch
 
 
-class Compiled(Value, frozen=True):
+class CompileReport(Value, frozen=True):
     """The report of a compile_program. The bytes from `argument_bytes` on are the compiler's own, of one device."""
 
     versions: dict[str, str]
@@ -79,7 +79,7 @@ class Compiled(Value, frozen=True):
     output_bytes: float
     aliased_bytes: float  # of the output, that take the place of arguments
     peak_bytes: float  # the most that a device holds at once
-    held: list[Held]  # at that moment; the largest first, small ones excluded
+    held: list[PeakBuffer]  # at that moment; the largest first, small ones excluded
     schedule: Schedule
     step_sha256: str  # of the step as jax hands it to the compiler
     program_sha256: str  # of the finished program

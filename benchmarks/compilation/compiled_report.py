@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.compilation.breakdown import Breakdown
-from benchmarks.compilation.compiled import Compiled, Kernels, Overlap, Schedule, kernels, overlap
+from benchmarks.compilation.compiled import CompileReport, Kernels, Overlap, Schedule, kernels, overlap
 from benchmarks.compilation.program import Kind, Program, kind_of, place_of
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
@@ -11,7 +11,7 @@ from benchmarks.values import Benchmark, Value
 LARGEST = 10  # buffers that are shown
 
 
-class Sent(Value, frozen=True):
+class TrafficBytes(Value, frozen=True):
     exposed_bytes: float
     hidden_bytes: float
 
@@ -21,12 +21,12 @@ class Variant(Value, frozen=True):
 
     name: str
     benchmark: Benchmark
-    compiled: Compiled
+    compiled: CompileReport
     fits: bool
     memory: list[Kind]
     kernels: list[Kernels]
     overlap: list[Overlap]
-    sent_per_step: dict[str, Sent]  # by axis
+    sent_per_step: dict[str, TrafficBytes]  # by axis
     shares: dict[str, float]  # of the time of a step; empty without the device's rates
     notes: list[str]
 
@@ -42,7 +42,7 @@ def as_data(name: str, program: Program) -> Variant:
         kernels=kernels(program.compiled.schedule),
         overlap=overlap(program.compiled.schedule),
         sent_per_step={
-            axis: Sent(exposed_bytes=exposed, hidden_bytes=hidden)
+            axis: TrafficBytes(exposed_bytes=exposed, hidden_bytes=hidden)
             for axis, (exposed, hidden) in program.bytes_by_axis.items()
         },
         shares=times.shares,
@@ -68,7 +68,7 @@ def text(program: Program) -> str:
     return "\n".join(parts)
 
 
-def rows(compiled: Compiled) -> Rows:
+def rows(compiled: CompileReport) -> Rows:
     mesh = " x ".join(f"{axis} {size}" for axis, size in compiled.mesh.items()) or "one device"
     flops = sum(one.flops for one in kernels(compiled.schedule) if one.what == "matmul")
     sent = sum(one.sent_bytes for one in overlap(compiled.schedule))
@@ -155,7 +155,7 @@ def collectives_grid(schedule: Schedule) -> Grid:
             f"{len(group):,}",
             f"{sum(one.times for one in group):,}",
             bytes_text(sum(one.sent_bytes for one in group)),
-            _between(group),
+            _bytes_range(group),
         )
         for key, group in sorted(groups.items(), key=lambda row: -sum(one.sent_bytes for one in row[1]))
     ]
@@ -168,7 +168,7 @@ def collectives_grid(schedule: Schedule) -> Grid:
     return Grid(heading, titles, rows)
 
 
-def _between(group: Sequence[Overlap]) -> str:
+def _bytes_range(group: Sequence[Overlap]) -> str:
     words = (("matmul", "matmuls"), ("attention", "attentions"), ("fusion", "fusions"))
     means = {word: sum(getattr(one, field) for one in group) / len(group) for word, field in words}
     return ", ".join(f"{mean:.1f} {word}" for word, mean in means.items() if mean) or "nothing"

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from benchmarks.compilation.breakdown import Breakdown, breakdown
-from benchmarks.compilation.compiled import Compiled, Held, overlap
+from benchmarks.compilation.compiled import CompileReport, PeakBuffer, overlap
 from benchmarks.model import capacity
 from benchmarks.values import Benchmark, Storage, Value
 
@@ -26,7 +26,7 @@ MODEL, OPTIMIZER = "state['model']", "state['optimizer']"
 class Program(NamedTuple):
     benchmark: Benchmark
     storage: Storage
-    compiled: Compiled
+    compiled: CompileReport
 
     @property
     def usable_bytes(self) -> float | None:
@@ -70,7 +70,7 @@ class Kind(Value, frozen=True):
     planned_bytes: float
 
 
-def kinds(benchmark: Benchmark, compiled: Compiled, planned: dict[str, float]) -> list[Kind]:
+def kinds(benchmark: Benchmark, compiled: CompileReport, planned: dict[str, float]) -> list[Kind]:
     """Return the kinds of memory in the compiled peak and in the plan. The rest belongs to the current layer."""
     held = dict.fromkeys(PARTS, 0.0)
     for buffer in compiled.held:
@@ -88,7 +88,7 @@ def kinds(benchmark: Benchmark, compiled: Compiled, planned: dict[str, float]) -
     ]
 
 
-def kind_of(buffer: Held, benchmark: Benchmark) -> str:
+def kind_of(buffer: PeakBuffer, benchmark: Benchmark) -> str:
     sizes = [int(size) for size in re.findall(r"\d+", buffer.shape.partition("[")[2])]
     every_layer = benchmark.model.layers in sizes and len(sizes) > 1
     if buffer.argument:
@@ -102,7 +102,7 @@ def kind_of(buffer: Held, benchmark: Benchmark) -> str:
     return "gathered weights" if buffer.instruction == "all-gather" else REST
 
 
-def place_of(buffer: Held) -> str:
+def place_of(buffer: PeakBuffer) -> str:
     """The layer and operation of the framework that a buffer belongs to, in words."""
     if buffer.op.startswith("state["):
         path = [

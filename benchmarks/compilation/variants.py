@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Compiled, overlap
+from benchmarks.compilation.compiled import CompileReport, overlap
 from benchmarks.compilation.program import Program
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.request.resolve import Request
@@ -24,7 +24,7 @@ FLAG = re.compile(r"--xla_\w+=.*")
 WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
 
 
-def named(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Request]:
+def variant_requests(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Request]:
     """Every combination of the lists in flags and in --set, each as planned and with each set of flags."""
     found: dict[str, Request] = {}
     cells = [cell for request in requests for cell in _cells(request)]
@@ -160,7 +160,7 @@ def exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkErro
     return EXIT_REFUSED if too_large(programs) else EXIT_VALID
 
 
-def changed(compiled: Compiled, first: Compiled) -> str:
+def changed(compiled: CompileReport, first: CompileReport) -> str:
     """Return the differences of the finished programs in words."""
     if compiled.program_sha256 == first.program_sha256:
         return "the same program"

@@ -62,7 +62,7 @@ class Board(Value, frozen=True):
 
 
 @contextlib.contextmanager
-def alone(logdir: Path) -> Iterator[None]:
+def exclusive_update(logdir: Path) -> Iterator[None]:
     """Lock a log directory for one update. Refuse other folders, because updates remove unneeded files."""
     if logdir.exists():
         status = logdir.stat()

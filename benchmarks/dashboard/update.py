@@ -13,7 +13,7 @@ import msgspec
 from benchmarks import files
 from benchmarks.dashboard import charts
 from benchmarks.dashboard.events import EVENT_FILES, plain
-from benchmarks.dashboard.folders import ROOT, Board, Row, Table, alone, keep
+from benchmarks.dashboard.folders import ROOT, Board, Row, Table, exclusive_update, keep
 from benchmarks.dashboard.runs import newest as newest_of
 from benchmarks.dashboard.runs import row_of, run_name, trial_name, unix_seconds
 from benchmarks.errors import StepmarkError
@@ -35,7 +35,7 @@ def update(
     drawn, left_out = charts.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
     notes: list[str] = []
-    with alone(logdir):
+    with exclusive_update(logdir):
         boards = charts.boards_of_runs(drawn)
         reports = _reports(output_dir / charts.NIGHTS, notes)
         of_nights = charts.boards_of_nights(reports)

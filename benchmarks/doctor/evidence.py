@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.doctor.lines import TRACEBACK, Clock, is_handed_on, rank_in, read_traceback, writer_end
+from benchmarks.doctor.lines import TRACEBACK, Clock, is_passed_on, rank_in, read_traceback, writer_end
 from benchmarks.doctor.symptoms import (
     FATAL_WORDS,
     FRAME_WORD,
@@ -70,7 +70,7 @@ FAILED = re.compile(
 )
 SUMMARY_LINES = 8  # with losses that may follow the line that reports the end of training
 # A line that reports that the program continued. NCCL prints WARN for fatal errors.
-WENT_ON = re.compile(
+CONTINUED = re.compile(
     rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )(?<!=)\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
     rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # of a shell
@@ -92,9 +92,9 @@ IGNORED_LINES = re.compile(
 )
 
 
-def went_on(line: bytes) -> bool:
+def reports_continuation(line: bytes) -> bool:
     """Return whether the line reports that the program continued: a warning, a retry, a fallback."""
-    return WENT_ON.search(line[:LONGEST_MARK]) is not None
+    return CONTINUED.search(line[:LONGEST_MARK]) is not None
 
 
 class Finding(Value, frozen=True):
@@ -127,7 +127,7 @@ class LogEvidence(Value, frozen=True):
     survived: list[Finding]  # training continued after them
 
 
-class _Seen:
+class _Occurrences:
     """One symptom of one rank: its first line that was not survived, and the first of all."""
 
     def __init__(self, finding: Finding, steps: int, place: int) -> None:
@@ -167,7 +167,7 @@ class Scanner:
         self._begun = 0  # in the log, of the last line that reports a start
         self._last = 0  # in the log, of the last line that reports training or a good end
         self._lasts: dict[str, bytes] = {}  # of the formats that print their last step once
-        self._seen: dict[tuple[str, int | None, str], _Seen] = {}
+        self._seen: dict[tuple[str, int | None, str], _Occurrences] = {}
 
     def feed(self, data: bytes) -> None:
         self._bytes += len(data)
@@ -226,7 +226,7 @@ class Scanner:
             line = without_colours(found[0])
             bare = line[writer_end(line) :][:LONGEST_MARK]
             if known.bad_ends.search(bare):
-                means_it = found.start() >= start and not (known.tells_nothing(bare) or went_on(line))
+                means_it = found.start() >= start and not (known.is_irrelevant(bare) or reports_continuation(line))
                 if means_it and not self._is_ignored(*found.span()):
                     bad = bad or found
             elif known.has_trained(bare):
@@ -362,7 +362,7 @@ class Scanner:
         if not found.errors or found.end > NEAR_BYTES // 2:
             found = read_traceback(self._text[start : start + AHEAD_BYTES])
         self._tracebacks.append((found.prefix, self._before + start + found.end))
-        raised = [one for one in found.errors if not is_handed_on(one[1])]
+        raised = [one for one in found.errors if not is_passed_on(one[1])]
         if self._is_ignored(start, start + len(line)) or (found.errors and not raised):
             return
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
@@ -372,15 +372,15 @@ class Scanner:
             frames = HEADLESS_LINES.findall(self._text[start : start + found.end]) if TRACEBACK in line else []
             self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
             return
-        offset, said = raised[0]
+        offset, first_error = raised[0]
         if raised[-1] != raised[0]:
-            said += b", then " + raised[-1][1]
-        self._add(Kind.UNKNOWN, start + offset, self._writer(line), said)
+            first_error += b", then " + raised[-1][1]
+        self._add(Kind.UNKNOWN, start + offset, self._writer(line), first_error)
 
     def _add(self, name: str, start: int, rank: int | None, line: bytes) -> None:
         self._count(start)
-        text = self._said(line, start) if name == Kind.UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
-        key = (name, rank, shape(text))
+        text = self._full_text(line, start) if name == Kind.UNKNOWN and len(self._seen) < MOST_UNKNOWN else ""
+        key = (name, rank, signature(text))
         seen = self._seen.get(key)
         if seen is not None:
             seen.place = self._before + start
@@ -395,10 +395,10 @@ class Scanner:
             rank=rank,
             time=time if time is not None else self._clock.last(self._text, max(0, start - BEHIND_BYTES), start),
             raised=RAISED.match(line, writer_end(line)) is not None,
-            soft=went_on(line),
+            soft=reports_continuation(line),
         )
         if seen is None:
-            self._seen[key] = _Seen(finding, self._steps, self._before + start)
+            self._seen[key] = _Occurrences(finding, self._steps, self._before + start)
         else:
             seen.add(finding, self._steps)
 
@@ -406,7 +406,7 @@ class Scanner:
         rank = rank_in(line)
         return self._rank if rank is None else rank
 
-    def _said(self, line: bytes, start: int) -> str:
+    def _full_text(self, line: bytes, start: int) -> str:
         """Return the line as shown. If it ends with a colon or dots, append the next line."""
         begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith((b":", b"...")) else 0
         if begin:
@@ -418,10 +418,10 @@ class Scanner:
         """Return the line as shown; for a long line, the part that shows the symptom."""
         symptom = self._symptoms.by_id.get(name)
         begin, end = self._symptoms.where_in(line, symptom) if symptom else (0, 0)
-        more = self._symptoms.says_more(self._text[start : start + MORE_WITHIN], symptom) if symptom else b""
+        more = self._symptoms.continuation(self._text[start : start + MORE_WITHIN], symptom) if symptom else b""
         room = max(SHOWN_CHARACTERS // 2, SHOWN_CHARACTERS - len(more) - 10) if more else SHOWN_CHARACTERS
         if not more and end < room:
-            return self._said(line, start)
+            return self._full_text(line, start)
         text = line if end < room else b"..." + line[max(0, begin - ABOUT) :]
         return shown_line(text[:room].rstrip() + b" ... " + more if more else text, self._secrets)
 
@@ -430,13 +430,13 @@ def _kind_of(text: bytes, words: set[bytes]) -> str | None:
     """Return the kind of a line without a known symptom, by its form."""
     ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
     if words & FATAL_WORDS and (fatal := ends.search(text)):
-        return Kind.HANDED_ON if is_handed_on(text[fatal.start("error") :]) else Kind.UNKNOWN
+        return Kind.PASSED_ON if is_passed_on(text[fatal.start("error") :]) else Kind.UNKNOWN
     if words & LEVEL_WORDS and MARKED.search(text):
         return Kind.SUSPECT
     if words & UNABLE_WORDS:  # in a long row of `name: `, UNABLE would begin at each in vain
         if COULD_NOT.search(text) and UNABLE.search(text):
             return Kind.SUSPECT
-        return Kind.HANDED_ON if FAILED.search(text) else None
+        return Kind.PASSED_ON if FAILED.search(text) else None
     return None
 
 
@@ -450,7 +450,7 @@ DIFFERING = (
 )
 
 
-def shape(text: str) -> str:
+def signature(text: str) -> str:
     """A line without what differs from rank to rank: numbers, addresses, names of hosts."""
     for pattern, instead in DIFFERING:
         text = pattern.sub(instead, text)

@@ -56,17 +56,17 @@ class Clock:
         return self._seconds(found[0]) if found else None
 
     def _seconds(self, found: re.Match[bytes]) -> float | None:
-        said = found.groupdict()
-        if said["ms"]:
-            return int(said["ms"]) / 1e3 + self._utc_offset
-        if said["unix"]:
-            return float(said["unix"]) + self._utc_offset
-        if said["year"]:
-            return _seconds(int(said["year"]), int(said["month"]), int(said["day"]), said["clock"], said["part"])
-        month = int(said["gmonth"]) if said["gmonth"] else MONTHS.index(said["smonth"]) + 1
-        if said["gmonth"]:
-            return _seconds(self._year, month, int(said["gday"]), said["gclock"], said["gpart"])
-        return _seconds(self._year, month, int(said["sday"]), said["sclock"], None)
+        stamp = found.groupdict()
+        if stamp["ms"]:
+            return int(stamp["ms"]) / 1e3 + self._utc_offset
+        if stamp["unix"]:
+            return float(stamp["unix"]) + self._utc_offset
+        if stamp["year"]:
+            return _seconds(int(stamp["year"]), int(stamp["month"]), int(stamp["day"]), stamp["clock"], stamp["part"])
+        month = int(stamp["gmonth"]) if stamp["gmonth"] else MONTHS.index(stamp["smonth"]) + 1
+        if stamp["gmonth"]:
+            return _seconds(self._year, month, int(stamp["gday"]), stamp["gclock"], stamp["gpart"])
+        return _seconds(self._year, month, int(stamp["sday"]), stamp["sclock"], None)
 
 
 def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) -> float | None:
@@ -102,7 +102,7 @@ CHAINED = (
     b"The stack trace below excludes JAX-internal frames",
 )
 # Errors that only pass on the error of another process or thread, which prints its own traceback.
-HANDED_ON = re.compile(
+PASSED_ON = re.compile(
     rb"(?:[\w.]*\.)?(?:ProcessRaisedException|ProcessExitedException|_?RemoteTraceback|ChildFailedError|RayTaskError"
     rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException"
     rb"|UnexpectedStatusException)\b|\w+: CheckpointException ranks:|\w+: Caught \w+ in \w+"
@@ -143,9 +143,9 @@ def read_traceback(text: bytes) -> Traceback:
     return Traceback(prefix, *_errors(_lines(text, prefix)))
 
 
-def is_handed_on(error: bytes) -> bool:
+def is_passed_on(error: bytes) -> bool:
     """Return whether an error only passes on that of another process or thread."""
-    return HANDED_ON.match(error) is not None
+    return PASSED_ON.match(error) is not None
 
 
 def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, bytes]]]:

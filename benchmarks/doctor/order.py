@@ -11,7 +11,7 @@ from heapq import merge
 
 import msgspec
 
-from benchmarks.doctor.evidence import OF_A_FAILURE, RECORDS, Finding, LogEvidence, Scanner, shape
+from benchmarks.doctor.evidence import OF_A_FAILURE, RECORDS, Finding, LogEvidence, Scanner, signature
 from benchmarks.doctor.lines import Clock, rank_of_file
 from benchmarks.doctor.symptoms import Kind, Symptoms
 from benchmarks.values import Value
@@ -53,7 +53,7 @@ NOT_AFTER_THE_END = "nccl_timeout"  # ranks that wait for one another have not p
 ANY_YEAR = 2000  # for stamps without a year, all in the same log
 
 
-class Known(Value, frozen=True):
+class RunContext(Value, frozen=True):
     """The facts of a run that it recorded in addition to its logs."""
 
     ended_well: bool = False
@@ -64,7 +64,7 @@ class Known(Value, frozen=True):
     recorded: bool = False  # a run of Stepmark's: whether it came to its end is not for its logs to say
 
 
-NOTHING = Known()
+NOTHING = RunContext()
 
 
 class Entry(Value, frozen=True):
@@ -97,7 +97,7 @@ class Diagnosis(Value, frozen=True):
         return self.entries[0] if self.entries else None
 
 
-def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOTHING) -> Diagnosis:
+def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: RunContext = NOTHING) -> Diagnosis:
     """The order of all that the logs say."""
     case = _Case(symptoms, known)
     found = [one for log in logs for one in log.findings]
@@ -106,8 +106,8 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: Known = NOT
     trained = ended_well or (not known.failed and any(log.trained for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
     # A separate file next to an ended training, such as stderr, has no position in time.
-    beside = {log.file for log in logs if ended and not (log.trained or log.ended)}
-    calm = [one for one in found if one.file in beside and not one.raised and (one.soft or one.id == Kind.SUSPECT)]
+    others = {log.file for log in logs if ended and not (log.trained or log.ended)}
+    calm = [one for one in found if one.file in others and not one.raised and (one.soft or one.id == Kind.SUSPECT)]
     warnings = [one for one in found if one not in old and (case.kind(one) == Kind.WARNING or one in calm)]
     counted = [one for one in found if one not in old and one not in warnings]
     # Marked lines in the middle of a training that continued.
@@ -162,7 +162,7 @@ def _writer(one: Finding) -> int | str:
 class _Case:
     """The findings of one failure: what each is, and which come first."""
 
-    def __init__(self, symptoms: Symptoms, known: Known) -> None:
+    def __init__(self, symptoms: Symptoms, known: RunContext) -> None:
         self._symptoms, self._known = symptoms, known
 
     def kind(self, one: Finding) -> Kind:
@@ -173,7 +173,7 @@ class _Case:
         """Return whether the line reports that the program continued and is not its last error."""
         kind = self.kind(one)
         ends = one.last and (one.raised or kind == Kind.CAUSE)
-        return one.soft and not ends and kind not in (Kind.END, Kind.DEATH, Kind.HANDED_ON)
+        return one.soft and not ends and kind not in (Kind.END, Kind.DEATH, Kind.PASSED_ON)
 
     def may_follow_the_end(self, one: Finding) -> bool:
         """Whether processes that part after a training that ended well print it."""
@@ -217,7 +217,7 @@ class _Case:
         """Return one entry per symptom, and per form of unknown error, in the order of their first lines."""
         groups: dict[str, list[Finding]] = {}
         for one in self._sorted(found):
-            groups.setdefault(one.id if one.id in self._symptoms.by_id else shape(one.text), []).append(one)
+            groups.setdefault(one.id if one.id in self._symptoms.by_id else signature(one.text), []).append(one)
         return [self._entry(group) for group in groups.values()]
 
     def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
@@ -265,8 +265,8 @@ class _Case:
         first = group[0]
         if first.file.endswith(RECORDS):  # how a process ended; the rank's own message is more exact
             own = (one for one in group if one.rank == first.rank and not one.file.endswith(RECORDS))
-            if said := next(own, None):
-                first = msgspec.structs.replace(said, time=said.time or first.time)
+            if reported := next(own, None):
+                first = msgspec.structs.replace(reported, time=reported.time or first.time)
         symptom = self._symptoms.by_id.get(first.id)
         families = self._symptoms.families if first.id == Kind.UNKNOWN else []
         family = next((one for pattern, one in families if pattern.search(first.text.encode())), None)

@@ -24,7 +24,7 @@ TABLE_BITS = 16
 MULTIPLIER = np.uint32(2654435761)  # spreads neighbours (Knuth)
 
 
-class Picked(NamedTuple):
+class PickedLine(NamedTuple):
     """A line that contains searched words: its start and end, the place of the first word, and all words."""
 
     start: int
@@ -47,10 +47,10 @@ class LinePicker:
         self._table = np.zeros(1 << TABLE_BITS, dtype=bool)
         self._table[_hashed(self._groups)] = True
 
-    def lines(self, text: bytes) -> Iterator[Picked]:
+    def lines(self, text: bytes) -> Iterator[PickedLine]:
         """The lines of a text in which one of the words stands, in their order."""
         lower = text.lower()
-        picked: Picked | None = None
+        picked: PickedLine | None = None
         line_feed = 0  # the next one, or the end of the text
         for position in self._positions(lower):
             found = self._found_by[lower[position : position + WIDTH]]
@@ -67,7 +67,7 @@ class LinePicker:
             after = 0 if picked is None else picked.end
             begin = max(lower.rfind(b"\n", after, position), lower.rfind(b"\r", after, position)) + 1 or after
             back = lower.find(b"\r", position, line_feed)  # a line may end with a carriage return only
-            picked = Picked(begin, line_feed if back < 0 else back, position, set(words))
+            picked = PickedLine(begin, line_feed if back < 0 else back, position, set(words))
         if picked is not None:
             yield picked
 

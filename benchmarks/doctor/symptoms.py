@@ -47,7 +47,7 @@ class Kind(StrEnum):
     WARNING = "warning"
     UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback
     SUSPECT = "suspect"  # a line that is marked as an error
-    HANDED_ON = "handed_on"  # that another process failed, and not why
+    PASSED_ON = "handed_on"  # that another process failed, and not why
 
 
 class Symptom(Value, frozen=True):
@@ -177,7 +177,7 @@ class Symptoms:
         found = self._shows[symptom.id].search(line)
         return found.span() if found else (0, 0)
 
-    def says_more(self, text: bytes, symptom: Symptom) -> bytes:
+    def continuation(self, text: bytes, symptom: Symptom) -> bytes:
         """Return more of a symptom's message from the lines after it, if there is any."""
         found = re.search(symptom.then.encode(), b"\n".join(_bare_lines(text)[1:])) if symptom.then else None
         return found[1] if found else b""
@@ -206,7 +206,7 @@ class Symptoms:
         begin = line[:120]
         return any(one.search(begin) for one in self._info)
 
-    def tells_nothing(self, line: bytes) -> bool:
+    def is_irrelevant(self, line: bytes) -> bool:
         """Whether it quotes, informs, or is printed by runs that work."""
         return self.informs(line) or self.is_harmless(line) or self.quotes(line)
 

@@ -43,7 +43,7 @@ def first_rows(first: Entry) -> Rows:
     """The first cause: what, who and when; the line it rests on; what it means; what to do."""
     label = NAMES.get(first.kind, "seen first")
     return [
-        (label, _who(first)),
+        (label, _entry_label(first)),
         ("line", f"{first.first.file}:{first.first.line}: {first.first.text}"),
         ("meaning", first.means),
         ("try", "\n".join(f"- {one}" for one in first.do)),
@@ -56,10 +56,10 @@ def one_line(found: Diagnosis) -> str | None:
 
 
 def _line(entry: Entry) -> str:
-    return f"{_who(entry)}; {entry.first.file}:{entry.first.line}: {entry.first.text}"
+    return f"{_entry_label(entry)}; {entry.first.file}:{entry.first.line}: {entry.first.text}"
 
 
-def _who(entry: Entry) -> str:
+def _entry_label(entry: Entry) -> str:
     words = [entry.title or entry.id.replace("_", " ")]
     if entry.first.rank is not None:
         words.append(f"rank {entry.first.rank}" + (" first" if len(entry.ranks) > 1 else ""))

@@ -18,7 +18,7 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.model import flops
 from benchmarks.request import lora_words
-from benchmarks.text import aligned, columns, duration_text, some
+from benchmarks.text import aligned, columns, duration_text, first_few
 from benchmarks.values import Lora, Model, Value
 
 # Not a multiple of a tiny model's sizes, because different matmuls of equal cost could then be confused.
@@ -42,7 +42,7 @@ ADAPTERS = {lora_words.RANK: "4", lora_words.ALPHA: "8", lora_words.TARGETS: lor
 
 SHOWN_TENSORS = 4
 AS_THE_MODEL = "as the model has them"
-NOT_SAID = "(not said)"
+NOT_STATED = "(not said)"
 FLOPS = "FLOPs"
 
 Figure = float | int | bool | str
@@ -77,19 +77,19 @@ def batches(model: Model) -> Arrays:
     return {work_kit.INPUTS: tokens[..., :-1], work_kit.TARGETS: tokens[..., 1:]}
 
 
-def handed_on(case: WorkCase, given: Arrays, source: "Computed") -> tuple[WorkCase, Arrays]:
+def with_arrays_of(case: WorkCase, given: Arrays, source: "Side") -> tuple[WorkCase, Arrays]:
     """Return the case and the arrays of the other sides: they start from the weights of the first, scaled alike."""
     scale = source.report.settings.get("attention_scale")
     case = msgspec.structs.replace(
         case, perturb_seed=None, attention_scale=scale if isinstance(scale, float) else None
     )
-    return case, given | work_kit.under(work_kit.WEIGHT, work_kit.below(source.arrays, work_kit.WEIGHT))
+    return case, given | work_kit.prefixed(work_kit.WEIGHT, work_kit.unprefixed(source.arrays, work_kit.WEIGHT))
 
 
 # --- values -----------------------------------------------------------------------------------
 
 
-class Computed(NamedTuple):
+class Side(NamedTuple):
     """One side of a comparison."""
 
     title: str
@@ -146,8 +146,8 @@ class Proof:
 
 def compare(
     model: Model,
-    first: Computed,
-    second: Computed,
+    first: Side,
+    second: Side,
     lora: Lora | None = None,
     tolerances: Tolerances = TOLERANCES["fp32"],
 ) -> Comparison:
@@ -192,14 +192,16 @@ def _settings(model: Model, first: Mapping[str, Figure], second: Mapping[str, Fi
         "tied_head": model.tied_embeddings,
     }
     for name in dict.fromkeys((*first, *second)):
-        yield _equal(name.replace("_", " "), stated.get(name), first.get(name, NOT_SAID), second.get(name, NOT_SAID))
+        yield _equal(
+            name.replace("_", " "), stated.get(name), first.get(name, NOT_STATED), second.get(name, NOT_STATED)
+        )
 
 
 def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | None) -> Line:
     """Attention is counted whole by both: neither program leaves out the masked half on a CPU."""
     per_token = flops.adapted_flops_per_token(model, lora, SEQUENCE) if lora else None
     expected = round(BATCH * SEQUENCE * (per_token or flops.flops_per_token(model, SEQUENCE, "recipe")))
-    counted = [side.flops.comparable if side.flops else NOT_SAID for side in (first, second)]
+    counted = [side.flops.comparable if side.flops else NOT_STATED for side in (first, second)]
     return _equal(FLOPS, expected, *counted)
 
 
@@ -211,14 +213,14 @@ def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[st
     return sorted(wanted ^ arrays.keys())
 
 
-def _arrays(first: Computed, second: Computed, tolerances: Tolerances) -> Iterator[Line]:
+def _arrays(first: Side, second: Side, tolerances: Tolerances) -> Iterator[Line]:
     one, other = first.report, second.report
     yield _close("loss", one.loss, other.loss, tolerances["loss"])
     logits, same_logits = (side.arrays[work_kit.LOGITS].astype(np.float64) for side in (first, second))
     furthest = _largest(logits - same_logits) if logits.shape == same_logits.shape else math.inf
     yield _within("largest logit", _largest(logits), _largest(same_logits), furthest, tolerances["logits"])
     yield _close("gradient norm", one.gradient_norm, other.gradient_norm, tolerances["gradient_norm"])
-    gradients = [work_kit.below(side.arrays, work_kit.GRADIENT) for side in (first, second)]
+    gradients = [work_kit.unprefixed(side.arrays, work_kit.GRADIENT) for side in (first, second)]
     yield _tensors("gradient by tensor", gradients[0], gradients[1], tolerances["gradient"])
     steps = list(zip(one.steps, other.steps, strict=True))
     for update, (step, same) in list(enumerate(steps))[1:]:
@@ -257,8 +259,8 @@ def _relative(first: float, second: float) -> float:
 
 def _changes(arrays: Arrays, *, frozen: bool = False) -> Arrays:
     """Return the change of each trained tensor, or with `frozen` of each frozen one, over all updates."""
-    start, trained = work_kit.below(arrays, work_kit.WEIGHT), work_kit.below(arrays, work_kit.TRAINED)
-    changed = work_kit.below(arrays, work_kit.GRADIENT).keys()
+    start, trained = work_kit.unprefixed(arrays, work_kit.WEIGHT), work_kit.unprefixed(arrays, work_kit.TRAINED)
+    changed = work_kit.unprefixed(arrays, work_kit.GRADIENT).keys()
     return {name: trained[name].astype(np.float64) - start[name] for name in start if (name in changed) != frozen}
 
 
@@ -274,7 +276,7 @@ def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> 
     worst = ranked[0]
     beyond = [name for name in ranked if apart[name] > tolerance] or [worst]
     return _within(
-        quantity, _norm(first[worst]), _norm(second[worst]), apart[worst], tolerance, some(beyond, SHOWN_TENSORS)
+        quantity, _norm(first[worst]), _norm(second[worst]), apart[worst], tolerance, first_few(beyond, SHOWN_TENSORS)
     )
 
 

@@ -28,7 +28,7 @@ _SUM = re.compile(r"([0-9a-f]{64})  (runs/[^/]+/.+)")
 _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError)
 
 
-class Archived(NamedTuple):
+class ArchiveContents(NamedTuple):
     """The contents of an archive."""
 
     sums: Mapping[str, str]  # path in the archive -> sha256
@@ -43,13 +43,13 @@ class Archived(NamedTuple):
 # --- writing --------------------------------------------------------------------------------------
 
 
-class Packed(NamedTuple):
-    archived: Archived
+class PackResult(NamedTuple):
+    archived: ArchiveContents
     skipped: list[str]  # links, files whose name begins with a dot and the like, by their paths
     secrets: list[str]  # files that hold what looks like a secret, by their names in the archive
 
 
-def write_archive(folders: Sequence[Path], target: Path) -> Packed:
+def write_archive(folders: Sequence[Path], target: Path) -> PackResult:
     """Write the whole archive or nothing; an existing file is not touched."""
     if target.exists():
         raise RequestError("the file already exists", where=str(target), why="choose another name, or move the file")
@@ -76,7 +76,7 @@ def write_archive(folders: Sequence[Path], target: Path) -> Packed:
         temporary.unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in sources.values())
     secrets = [name for name, path in sources.items() if _holds_a_secret(path)]
-    return Packed(Archived(sums, hashlib.sha256(data).hexdigest(), size), skipped, secrets)
+    return PackResult(ArchiveContents(sums, hashlib.sha256(data).hexdigest(), size), skipped, secrets)
 
 
 def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
@@ -128,12 +128,12 @@ def _sha256(path: Path) -> str:
 # --- reading --------------------------------------------------------------------------------------
 
 
-class Unpacked(NamedTuple):
-    archived: Archived | None  # None if it holds no sums that can be read
+class UnpackResult(NamedTuple):
+    archived: ArchiveContents | None  # None if it holds no sums that can be read
     differences: list[str]  # from the written files, one sentence each; empty if the archive is intact
 
 
-def unpack(archive: Path, target: Path) -> Unpacked:
+def unpack(archive: Path, target: Path) -> UnpackResult:
     """Unpack below `target` and check every file. Raise OSError if something cannot be read or written."""
     try:
         with gzip.open(archive) as stream:  # gzip's own checksum is at the end, which tar does not read
@@ -147,13 +147,13 @@ def unpack(archive: Path, target: Path) -> Unpacked:
             raise ValueError(f"{SUMS} has no file of a run, or an invalid line")
         sums = {line[2]: line[1] for line in lines if line}
     except FileNotFoundError:
-        return Unpacked(None, [f"{SUMS} is missing"])
+        return UnpackResult(None, [f"{SUMS} is missing"])
     except _NOT_SOUND as error:
         why = f"it is incomplete, damaged, or not an archive of runs: {str(error) or type(error).__name__}"
-        return Unpacked(None, [why])
+        return UnpackResult(None, [why])
     differences = list(_differences(target, sums))
     size = sum(path.stat().st_size for path in _files(target))
-    return Unpacked(Archived(sums, hashlib.sha256(data).hexdigest(), size), differences)
+    return UnpackResult(ArchiveContents(sums, hashlib.sha256(data).hexdigest(), size), differences)
 
 
 def _plain(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo:

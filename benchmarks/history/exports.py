@@ -21,7 +21,7 @@ NOTHING = "-"
 NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
 
 
-class Selected(Value, frozen=True):
+class RunListing(Value, frozen=True):
     """The runs that were asked for, and what was asked; for --json as it is."""
 
     folder: str
@@ -33,11 +33,11 @@ class Selected(Value, frozen=True):
 # --- table ----------------------------------------------------------------------------------------
 
 
-def as_table(listing: Selected, every: Collection[str] = ()) -> str:
+def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
     """`every`: the paths of all runs of the folder, shown or not."""
     groups: dict[str, list[FinishedRun]] = {}
     for entry in listing.runs:
-        groups.setdefault(_what(entry), []).append(entry)
+        groups.setdefault(_group_title(entry), []).append(entry)
     lines: list[str] = []
     paths = [entry.path for entry in listing.runs]
     names = short_names([path for path in paths if "/" not in path], every)
@@ -52,18 +52,18 @@ def as_table(listing: Selected, every: Collection[str] = ()) -> str:
 
 def _rows(entries: Sequence[FinishedRun], names: Mapping[str, str]) -> list[str]:
     cells = [("when", "status", *NAMED, "run")]
-    cells += [(_when(entry), entry.status, *_figures(entry), names[entry.path]) for entry in entries]
+    cells += [(_start_text(entry), entry.status, *_figures(entry), names[entry.path]) for entry in entries]
     heading, *rows = columns(cells)
     notes = [[f"    {note}" for note in _notes(entry)] for entry in entries]
     return [heading, *(line for row, under in zip(rows, notes, strict=True) for line in (row, *under))]
 
 
-def _what(entry: FinishedRun) -> str:
+def _group_title(entry: FinishedRun) -> str:
     of = entry.benchmark
     return f"{of.model} {of.task} {of.dtype} · {of.backend} ({of.engine}) · {of.gpus} x {of.hardware} · {of.site}"
 
 
-def _when(entry: FinishedRun) -> str:
+def _start_text(entry: FinishedRun) -> str:
     return entry.started[:16].replace("T", " ") or NOTHING
 
 
@@ -94,7 +94,7 @@ def _notes(entry: FinishedRun) -> list[str]:
     return notes + (["; ".join(called)] if called else [])
 
 
-def _closing(listing: Selected) -> str:
+def _closing(listing: RunListing) -> str:
     counts = Counter(str(entry.status) for entry in listing.runs)
     runs = plural(len(listing.runs), "run")
     asked = " with " + ", ".join(listing.where) if listing.where else ""
@@ -110,7 +110,7 @@ def _closing(listing: Selected) -> str:
 # --- for programs ---------------------------------------------------------------------------------
 
 
-def as_csv(listing: Selected) -> str:
+def as_csv(listing: RunListing) -> str:
     """A header and a record for each run, as RFC 4180 has it; what is not known is an empty field.
 
     A text that a spreadsheet would take for a formula has an apostrophe before it.

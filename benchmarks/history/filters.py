@@ -73,7 +73,7 @@ def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> C
         what = f"'{text}': unknown key '{name}'"
         raise UnknownName(what, name, KEYS, where=where, next_command=example)
     values = [value.strip() for value in typed.split(",")]
-    wrong = next(filter(None, (_wrong(name, value) for value in values)), "")
+    wrong = next(filter(None, (_value_error(name, value) for value in values)), "")
     if not wrong and sign not in ("=", "!="):
         if KEYS[name].kind not in ("number", "date", "order"):
             wrong = f"{name} is a word without an order, so use = or !="
@@ -86,7 +86,7 @@ def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> C
     return Condition(key=name, operator=cast("Operator", sign), values=values)
 
 
-def _wrong(name: str, value: str) -> str:
+def _value_error(name: str, value: str) -> str:
     kind = KEYS[name].kind
     if not value or not value.isprintable():
         return f"{name} needs a value"

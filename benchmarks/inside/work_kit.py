@@ -58,8 +58,8 @@ def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array
     for number, batch in enumerate(batches):
         trained = training.weights()  # before the last update
         report["steps"].append(training.step(number, batch))
-    of_look = {**under(GRADIENT, training.neutral(gradients)), LOGITS: logits}
-    return report, {**under(WEIGHT, weights), **of_look, **under(TRAINED, trained)}
+    of_look = {**prefixed(GRADIENT, training.neutral(gradients)), LOGITS: logits}
+    return report, {**prefixed(WEIGHT, weights), **of_look, **prefixed(TRAINED, trained)}
 
 
 def parse(argv: list[str], *more: str) -> argparse.Namespace:
@@ -109,12 +109,12 @@ def write(path: Path, arrays: Mapping[str, Array]) -> None:
     np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]
 
 
-def below(arrays: Mapping[str, Array], prefix: str) -> Arrays:
+def unprefixed(arrays: Mapping[str, Array], prefix: str) -> Arrays:
     """The arrays of one prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def under(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
+def prefixed(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
     return {prefix + name: array for name, array in arrays.items()}
 
 
@@ -122,8 +122,8 @@ def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: C
     """Return the initial weights of a case: given ones, or its own, perturbed."""
     seed = case["perturb_seed"]
     if seed is None:
-        return below(given, WEIGHT)
-    weights = perturbed(own(), seed)
+        return unprefixed(given, WEIGHT)
+    weights = perturb_weights(own(), seed)
     if case.get("dtype") == "bf16":  # else the first rounding of one side would be a difference already
         weights = {name: rounded_to_bf16(array) for name, array in weights.items()}
     return weights
@@ -136,7 +136,7 @@ def rounded_to_bf16(array: Array) -> Array:
     return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def perturbed(weights: Mapping[str, Array], seed: int) -> Arrays:
+def perturb_weights(weights: Mapping[str, Array], seed: int) -> Arrays:
     """Perturb weights: initial norm scales of 1, uniform attention and adapters of 0 would hide errors."""
     numbers = np.random.default_rng(seed)
     found = {}
@@ -157,7 +157,7 @@ def gradient_norm(gradients: Mapping[str, Array]) -> float:
 # --- what a built model says of itself --------------------------------------------------------
 
 
-def one(found: Iterable[Any]) -> Any:
+def common(found: Iterable[Any]) -> Any:
     """Return the value that all parts of a model share, or all values as text if they differ."""
     values = sorted(set(found))
     return values[0] if len(values) == 1 else ", ".join(map(str, values)) or "none"

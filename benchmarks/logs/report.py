@@ -18,7 +18,7 @@ from benchmarks.measuring.window import choose_window
 from benchmarks.mlperf.run_report import RunReport
 from benchmarks.reading.read_log import ReadLog, gaps, one_series, stride
 from benchmarks.references.nearest_reference import Nearest, NearestRow
-from benchmarks.text import Rows, aligned, columns, digits, some, spans_text
+from benchmarks.text import Rows, aligned, columns, digits, first_few, spans_text
 from benchmarks.values import Step, Value
 
 SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
@@ -80,7 +80,7 @@ class Attempt(Value, frozen=True):
     steps: list[Step]
 
 
-class Ingested(Value, frozen=True):
+class IngestDocument(Value, frozen=True):
     """The public JSON. What is not a number in JSON (nan, inf) is null."""
 
     format: str
@@ -105,9 +105,9 @@ class Report(NamedTuple):
     stories: list[RunReport] | None  # of an MLLOG
     window: str  # the rule that chooses the steps that count
 
-    def data(self) -> Ingested:
+    def data(self) -> IngestDocument:
         reference, why = self.outcome.reference if self.outcome else (UNSET, UNSET)
-        return Ingested(
+        return IngestDocument(
             format=self.log_format.name,
             attempts=[Attempt(steps=steps) for steps in self.log.attempts],
             duplicates=self.log.duplicates,
@@ -135,7 +135,7 @@ class Report(NamedTuple):
         for steps in attempts:
             where = f"excluded from attempt {steps[0].attempt}"
             lines += [f"{where}: {reason}: {which}" for reason, which in excluded_steps(steps).items()]
-            lines += _odd(steps)
+            lines += _suspicious_steps(steps)
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
         why = self._why_no_seconds()
         lines += [f"steps without seconds: {why}"] if why else []
@@ -204,12 +204,12 @@ def _row(marked: Sequence[Step]) -> tuple[str, ...]:
     )
 
 
-def _odd(marked: Sequence[Step]) -> list[str]:
+def _suspicious_steps(marked: Sequence[Step]) -> list[str]:
     """Return notes on steps of an attempt with suspicious numbers."""
     broken = [step.step for step in marked if step.loss is not None and not math.isfinite(step.loss)]
     untimed = [step.step for step in marked if step.seconds == 0]
     return [
-        f"attempt {marked[0].attempt}: {what}: {some(spans_text(steps).split(','))}"
+        f"attempt {marked[0].attempt}: {what}: {first_few(spans_text(steps).split(','))}"
         for what, steps in (("loss not finite", broken), ("printed as taking 0 s", untimed))
         if steps
     ]

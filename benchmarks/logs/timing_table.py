@@ -16,7 +16,7 @@ from benchmarks.measuring import window
 from benchmarks.reading.log_files import UNREADABLE_ERRORS, log_files, open_log
 from benchmarks.reading.read_log import ReadLog, formats_of, one_series
 from benchmarks.request import window_rule
-from benchmarks.text import columns, digits, plural, printable, some, spans_text
+from benchmarks.text import columns, digits, first_few, plural, printable, spans_text
 from benchmarks.values import Step, Value
 
 DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is
@@ -139,7 +139,7 @@ def excluded_steps(marked: Sequence[Step]) -> dict[str, str]:
     for step in marked:
         if step.excluded_because not in (None, window.OUTSIDE_WINDOW):
             reasons.setdefault(str(step.excluded_because), []).append(step.step)
-    return {reason: some(spans_text(numbers).split(",")) for reason, numbers in reasons.items()}
+    return {reason: first_few(spans_text(numbers).split(",")) for reason, numbers in reasons.items()}
 
 
 def _figures(counted: Sequence[Step]) -> dict[str, float | None]:
@@ -189,7 +189,7 @@ def as_table(timings: Timings) -> str:
         for row, text in zip(trained, texts, strict=True):
             lines += [text, *(f"  {note}" for note in _notes(row))]
     others = [f"{row.status}: {row.path}: {row.reason}" for row in rows if not row.format]
-    lines += ["", some(others, SHOWN_FILES, "\n")] if others else []
+    lines += ["", first_few(others, SHOWN_FILES, "\n")] if others else []
     counts = ", ".join(f"{count} {status}" for status, count in timings.by_status.items() if count)
     lines += ["", f"Std is the {DEVIATION}, over the steps of a log's last attempt."]
     if any(row.status in (Status.INCOMPLETE, Status.FAILED) for row in rows):

@@ -25,7 +25,7 @@ REMEASURE = "python launch/peak.py"
 WIDE_SPREAD = 0.2  # of a peak's turns: beyond it another program had a part of the machine
 
 
-class Measured(Value, frozen=True):
+class PeakMeasurement(Value, frozen=True):
     """One backend's measurement on one machine. A CPU counts as one device with all its cores."""
 
     schema_version: Literal[2]
@@ -43,7 +43,7 @@ class Measured(Value, frozen=True):
     peaks: dict[str, DevicePeak]
 
 
-class MeasuredInFile(Measured, frozen=True):
+class PeakMeasurementFile(PeakMeasurement, frozen=True):
     file: str
 
 
@@ -65,7 +65,7 @@ def read(name: str) -> MeasuredPeak:
 
 def measured_peak(data: bytes, name: str) -> MeasuredPeak:
     try:
-        found = msgspec.json.decode(data, type=Measured)
+        found = msgspec.json.decode(data, type=PeakMeasurement)
     except NOT_JSON as error:
         raise RequestError(
             "the file is not a measured peak",
@@ -108,7 +108,7 @@ def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) ->
 # --- text ---------------------------------------------------------------------------------------
 
 
-def table(found: Measured, hardware: Hardware, title: str) -> list[str]:
+def table(found: PeakMeasurement, hardware: Hardware, title: str) -> list[str]:
     """Return the rates of every matmul, the peaks, and their shares of the published peaks of the device."""
     peaks, report = found.peaks, found.report
     device = f"{report.device_kind} ({report.platform}), one device"
@@ -134,7 +134,7 @@ def _share(measured: float, published: Peak | None) -> str:
     return "-" if published is None else f"{published.tflops:g} ({measured / published.tflops:.1%})"
 
 
-def _remarks(found: Measured, hardware: Hardware) -> list[str]:
+def _remarks(found: PeakMeasurement, hardware: Hardware) -> list[str]:
     """Return what a reader must know before the figures are believed."""
     report, rows = found.report, found.request.shapes[0].m
     lines = [f"{dtype} is not measured, because it is emulated on {hardware.title}" for dtype in hardware.emulated]

@@ -3,14 +3,14 @@
 import signal
 from collections.abc import Mapping, Sequence
 
-from benchmarks.job_record import AttemptEnd, Ended, figures_from
+from benchmarks.job_record import AttemptEnd, ProcessEnd, figures_from
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
 # Nothing more is known: a full, missing or renamed folder cannot record the reason.
 NO_RECORD = "the run has no record of its end, because its launcher was killed or could not write to its folder,"
 # Exit codes of processes that got a signal to stop, and of killed ones (after that signal, or out of memory).
-TOLD_TO_STOP = {-15, -2, -1, 130, 143, 129}
+STOP_CODES = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
 SIGKILL = 9
 # Outcomes with an external cause: for these, processes that got a signal to stop explain nothing.
@@ -19,7 +19,7 @@ FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_f
 
 def why_failed(
     record: RunRecord,
-    ended: Sequence[Ended],
+    ended: Sequence[ProcessEnd],
     attempts: Sequence[AttemptEnd],
     failed_before: Sequence[str],
     *,
@@ -52,11 +52,11 @@ def why_failed(
     return found
 
 
-def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd]) -> list[str]:
+def failed_phase(name: str, ended: Sequence[ProcessEnd], worker_ends: Sequence[WorkerEnd]) -> list[str]:
     """Return why a phase before the measured one failed; empty if it did not. `said`: its programs' own records."""
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user in phase {name}"]
-    ends = {end.rank: end for end in said} or None  # not every program writes any
+    ends = {end.rank: end for end in worker_ends} or None  # not every program writes any
     found = _who_failed_first(ended, ends)
     return [f"phase {name}: {found[0]}", *found[1:]] if found else []
 
@@ -64,12 +64,14 @@ def failed_phase(name: str, ended: Sequence[Ended], said: Sequence[WorkerEnd]) -
 # --- ranks --------------------------------------------------------------------------------------
 
 
-def failure_order(one: Ended) -> tuple[bool, bool, float, int]:
+def failure_order(one: ProcessEnd) -> tuple[bool, bool, float, int]:
     """Sort processes by when they failed: what the job itself saw first, then by the clocks of their nodes."""
     return not one.failed_first, one.time is None, one.time or 0.0, one.rank
 
 
-def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, outcome: str = "") -> Ended | None:
+def first_to_fail(
+    ended: Sequence[ProcessEnd], ends: dict[int, WorkerEnd] | None, outcome: str = ""
+) -> ProcessEnd | None:
     """Return the process that failed first.
 
     A process that got a signal to stop counts only if no other process failed and the outcome of the job does not
@@ -78,15 +80,15 @@ def first_to_fail(ended: Sequence[Ended], ends: dict[int, WorkerEnd] | None, out
     failed = [one for one in ended if not _went_well(one, ends)]
     failed.sort(key=failure_order)
     from_outside = outcome in FROM_OUTSIDE
-    told = TOLD_TO_STOP | KILLED if from_outside else TOLD_TO_STOP
-    own = [one for one in failed if not _was_told(one, ends, told)]
+    stop_codes = STOP_CODES | KILLED if from_outside else STOP_CODES
+    own = [one for one in failed if not _was_stopped(one, ends, stop_codes)]
     if from_outside and not own:
         return None
     return next(iter(own or failed), None)
 
 
 def _who_failed_first(
-    ended: Sequence[Ended],
+    ended: Sequence[ProcessEnd],
     ends: dict[int, WorkerEnd] | None,
     reached: Mapping[int, str] | None = None,
     outcome: str = "",
@@ -109,7 +111,7 @@ def _last(reached: Mapping[int, str], rank: int) -> str:
     return reached.get(rank) or reached.get(0, " before its first step")
 
 
-def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:
+def _went_well(process: ProcessEnd, ends: dict[int, WorkerEnd] | None) -> bool:
     """Return whether a process succeeded. `ends` is None if the programs of the phase do not record their end."""
     if process.exit_code != 0:
         return False
@@ -117,14 +119,14 @@ def _went_well(process: Ended, ends: dict[int, WorkerEnd] | None) -> bool:
     return ends is None or (end is not None and end.status == "done")
 
 
-def _was_told(process: Ended, ends: dict[int, WorkerEnd] | None, told: set[int]) -> bool:
+def _was_stopped(process: ProcessEnd, ends: dict[int, WorkerEnd] | None, stop_codes: set[int]) -> bool:
     end = ends.get(process.rank) if ends else None
     if end is not None and end.status != "done":
         return end.status == "interrupted"
-    return process.exit_code in told
+    return process.exit_code in stop_codes
 
 
-def how_it_ended(process: Ended, end: WorkerEnd | None) -> str:
+def how_it_ended(process: ProcessEnd, end: WorkerEnd | None) -> str:
     if end is not None and end.status == "error":
         return f"failed ({hidden_in_reason(end.message)})"
     if process.exit_code is None:

@@ -78,18 +78,18 @@ def result_rows(result: Result) -> Rows:
 
 def _target_rows(result: Result) -> Rows:
     """Whether a submission reached its target, when, and where the time went, by its log."""
-    if (told := result.mlperf) is None:
+    if (outcome := result.mlperf) is None:
         return []
-    values = [one.value for one in told.evaluations if one.value is not None]
+    values = [one.value for one in outcome.evaluations if one.value is not None]
     best = f", the best of {len(values)} evaluations was {min(values):g}" if values else ""
-    samples = f" after {told.samples:,} samples" if told.samples is not None else ""
-    target = f"loss {told.target:g} ({told.benchmark}, {told.division}): {told.status}{samples}{best}"
-    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in told.parts.items() if seconds)
+    samples = f" after {outcome.samples:,} samples" if outcome.samples is not None else ""
+    target = f"loss {outcome.target:g} ({outcome.benchmark}, {outcome.division}): {outcome.status}{samples}{best}"
+    parts = ", ".join(f"{seconds:.1f} s {name}" for name, seconds in outcome.parts.items() if seconds)
     rows = [("target", target)]
-    if told.seconds is not None:
-        word = "to train" if told.status == "success" else "until then"
-        init = "" if told.init_seconds is None else f"; {told.init_seconds:.1f} s of init before"
-        rows.append((word, f"{duration_text(told.seconds)}{f': {parts}' if parts else ''}{init}"))
+    if outcome.seconds is not None:
+        word = "to train" if outcome.status == "success" else "until then"
+        init = "" if outcome.init_seconds is None else f"; {outcome.init_seconds:.1f} s of init before"
+        rows.append((word, f"{duration_text(outcome.seconds)}{f': {parts}' if parts else ''}{init}"))
     return rows
 
 

@@ -31,7 +31,7 @@ CERTAIN = 2 * SEEN  # names a movement that matters only a little, unless all ot
 SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
 
 
-class Timed(msgspec.Struct, frozen=True):
+class TimedStep(msgspec.Struct, frozen=True):
     """One counted step: how long it took, and when it ended."""
 
     seconds: float
@@ -107,7 +107,7 @@ def before_settling(seconds: Sequence[float]) -> Judgement:
     )
 
 
-def judge(steps: Sequence[Timed], counted: Sequence[Timed], before: int) -> Judgement:
+def judge(steps: Sequence[TimedStep], counted: Sequence[TimedStep], before: int) -> Judgement:
     """Whether the median of the counted steps may be off, by the medians of 8 blocks of all steps after settling.
 
     `before` is how many steps the run has before them.

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from benchmarks import statistics
-from benchmarks.job_record import AttemptEnd, Ended
+from benchmarks.job_record import AttemptEnd, ProcessEnd
 from benchmarks.measuring import settling
 from benchmarks.measuring.failures import why_failed
 from benchmarks.measuring.figures import SPEED_FIGURES, Figures, SecondsPerStep, measure, no_figures
@@ -104,7 +104,7 @@ class RunEvidence(Value, frozen=True):
     benchmark: Benchmark
     run_id: str
     record: RunRecord  # what the last attempt wrote
-    ended: Sequence[Ended]  # the processes of its measured phase
+    ended: Sequence[ProcessEnd]  # the processes of its measured phase
     provenance_digest: str | None = None
     notes: Sequence[str] = ()
     failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured one never ran

@@ -74,7 +74,7 @@ def workload_of(benchmark: Benchmark, recompute: Recompute | None = None) -> Wor
 # --- the peaks that apply -----------------------------------------------------------------------
 
 
-class _Against(NamedTuple):
+class _PeakReference(NamedTuple):
     table: str
     precision: str
     tflops: float
@@ -102,9 +102,9 @@ def _tables(workload: Workload) -> list[tuple[str, Mapping[str, Peak]]]:
     return [(name, peaks) for name, peaks in tables if workload.dtype in peaks]
 
 
-def _own(workload: Workload, table: str, peaks: Mapping[str, Peak]) -> _Against:
+def _own_precision(workload: Workload, table: str, peaks: Mapping[str, Peak]) -> _PeakReference:
     peak = peaks[workload.dtype]
-    return _Against(table, workload.dtype, peak.tflops, _source(table, peak))
+    return _PeakReference(table, workload.dtype, peak.tflops, _source(table, peak))
 
 
 def _source(table: str, peak: Peak) -> str:
@@ -112,15 +112,17 @@ def _source(table: str, peak: Peak) -> str:
     return peak.source if known else f"{MEASURED}: {peak.source}"
 
 
-def _beside_fp8(workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str) -> Iterator[_Against]:
+def _bf16_and_mixed(
+    workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str
+) -> Iterator[_PeakReference]:
     """For fp8, return also the bf16 peak, which many published tables use, and the mix of both."""
     bf16 = peaks.get("bf16")
     if workload.dtype != "fp8" or bf16 is None:
         return
-    yield _Against(table, "bf16", bf16.tflops, _source(table, bf16))
+    yield _PeakReference(table, "bf16", bf16.tflops, _source(table, bf16))
     mixed = mix_of_peaks(workload.model, workload.sequence_length, peaks, convention)
     if mixed is not None:
-        yield _Against(table, MIXED, mixed, MIXED_SOURCE)
+        yield _PeakReference(table, MIXED, mixed, MIXED_SOURCE)
 
 
 # --- the figures --------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
         columns = [
             [one.entry(name, _rate(workload, workload.flops_per_step(name), step_seconds)) for one in against]
             for name in flops.conventions_for(workload.task)
-            if (against := [_own(workload, table, peaks), *_beside_fp8(workload, table, peaks, name)])
+            if (against := [_own_precision(workload, table, peaks), *_bf16_and_mixed(workload, table, peaks, name)])
         ]
         found += [entry for row in zip(*columns, strict=True) for entry in row]
     return found
@@ -160,7 +162,7 @@ def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
         nulls["hfu"] = nulls["mfu"]
         return None
     return [
-        _own(workload, table, peaks).entry(
+        _own_precision(workload, table, peaks).entry(
             name, _rate(workload, hardware_flops_per_step(workload, name), step_seconds)
         )
         for table, peaks in tables

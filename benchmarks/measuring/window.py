@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from benchmarks.measuring import settling
-from benchmarks.measuring.settling import Judgement, Timed
+from benchmarks.measuring.settling import Judgement, TimedStep
 from benchmarks.request.window_rule import LAST, STEADY, check_rule, step_range
 from benchmarks.values import Step, Window
 
@@ -70,8 +70,10 @@ def _judge(
         return settling.TOO_SHORT
     began = ends[steady.index(None) - 1] if steady.index(None) else 0.0
 
-    def timed(of: Marks) -> list[Timed]:
-        return [Timed(times[index], ends[index] - began) for index in range(start, len(ends)) if of[index] is None]
+    def timed(of: Marks) -> list[TimedStep]:
+        return [
+            TimedStep(times[index], ends[index] - began) for index in range(start, len(ends)) if of[index] is None
+        ]
 
     of_run = timed(steady)
     counted = of_run if marks[start:] == steady[start:] else timed(marks)
@@ -152,8 +154,8 @@ def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_second
     dispatch_only = sum(times[index] < DISPATCH_BELOW_MEDIAN * typical for index in too_fast)
     if dispatch_only >= 3 and dispatch_only > DISPATCH_TOLERATED * len(candidates):
         return set(candidates)
-    beside = [{index - 1, index + 1}.intersection(candidates) for index in too_fast]
-    carriers = {max(pair, key=times.__getitem__) for pair in beside if pair}
+    neighbours = [{index - 1, index + 1}.intersection(candidates) for index in too_fast]
+    carriers = {max(pair, key=times.__getitem__) for pair in neighbours if pair}
     return too_fast | {index for index in carriers if times[index] > CARRIER_ABOVE_MEDIAN * typical}
 
 

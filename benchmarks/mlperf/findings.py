@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.mlperf.run_log import MINGLED, LoggedRun, number
-from benchmarks.text import some
+from benchmarks.mlperf.run_log import INTERLEAVED, LoggedRun, number
+from benchmarks.text import first_few
 from benchmarks.values import Value
 
 CLOCK_SLACK_MS = 1000  # lines of one process may be written a little out of order
@@ -46,7 +46,7 @@ def _errors(run: LoggedRun) -> Iterator[Finding]:
         line = run.marks["run_stop"][-1].line if run.marks["run_stop"] else None
         yield Finding("error", f"status is {run.status_text or 'not given'}, not success", line, one_may=True)
     for skipped in run.skipped:
-        level: Literal["error", "warning"] = "warning" if skipped.reason == MINGLED else "error"
+        level: Literal["error", "warning"] = "warning" if skipped.reason == INTERLEAVED else "error"
         yield Finding(level, f"unreadable MLLOG line: {skipped.reason}", skipped.line, one_may=True)
     for mark in ("run_start", "run_stop"):
         if len(run.marks[mark]) > 1:
@@ -56,7 +56,9 @@ def _errors(run: LoggedRun) -> Iterator[Finding]:
         yield Finding("error", f"run_stop is {abs(run.seconds):.3f} s before run_start")
     batches = run.values("global_batch_size")
     if batches and (run.batch is None or len(batches) > 1):
-        yield Finding("error", f"global_batch_size is {some([*map(repr, batches)]):.100}, not one count of samples")
+        yield Finding(
+            "error", f"global_batch_size is {first_few([*map(repr, batches)]):.100}, not one count of samples"
+        )
 
 
 def _clock(run: LoggedRun) -> Iterator[Finding]:

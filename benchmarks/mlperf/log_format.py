@@ -98,18 +98,18 @@ class _Reader:
         return (at - self._from[1]) / 1000 / (place - self._from[0])
 
 
-class _Tracked(NamedTuple):
+class _TrackedStep(NamedTuple):
     """The values of a line for a training step, or for the steps since the previous line."""
 
     seconds: float | None
     loss: float | None
 
 
-def _tracked(record: Record) -> _Tracked | None:
+def _tracked(record: Record) -> _TrackedStep | None:
     """A line of a training step: `train_loss`, or NVIDIA's tracked_stats with a loss or with a step's time."""
     stats = {"train_loss": record.value} if record.key == "train_loss" else record.value
     if record.key not in ("train_loss", "tracked_stats") or not isinstance(stats, dict):
         return None
     seconds = next((number(stats[key]) for key in SECONDS_KEYS if key in stats), None)
     losses = [number(stats[key]) for key in LOSS_KEYS if key in stats]
-    return None if seconds is None and not losses else _Tracked(seconds, losses[0] if losses else None)
+    return None if seconds is None and not losses else _TrackedStep(seconds, losses[0] if losses else None)

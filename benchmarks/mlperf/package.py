@@ -55,7 +55,7 @@ class ReferencePoint(Value, frozen=True):
     stdev: float  # of all runs, the population's, as rcp_checker has it
 
 
-class Expected(Value, frozen=True):
+class ExpectedSamples(Value, frozen=True):
     """The samples that the reference needs at a batch size."""
 
     samples: float
@@ -143,13 +143,13 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
     return kept
 
 
-def expected(points: Sequence[ReferencePoint], batch: int) -> Expected | None:
+def expected(points: Sequence[ReferencePoint], batch: int) -> ExpectedSamples | None:
     """Return the samples for a batch size from the points; None outside of them."""
     low = next((point for point in reversed(points) if point.batch <= batch), None)
     high = next((point for point in points if point.batch >= batch), None)
     if low is None or high is None:
         return None
-    return _between(batch, low, high) if low is not high else Expected(low.samples, low.stdev, [batch])
+    return _between(batch, low, high) if low is not high else ExpectedSamples(low.samples, low.stdev, [batch])
 
 
 def _points_file(benchmark: str, ruleset: str) -> Path:
@@ -161,7 +161,7 @@ def _point(record: dict[str, Any]) -> ReferencePoint:
     return ReferencePoint(int(record["BS"]), statistics.fmean(samples[1:-1]), statistics.pstdev(samples))
 
 
-def _between(batch: int, low: ReferencePoint, high: ReferencePoint) -> Expected:
+def _between(batch: int, low: ReferencePoint, high: ReferencePoint) -> ExpectedSamples:
     share = (batch - low.batch) / (high.batch - low.batch)
     samples = low.samples + share * (high.samples - low.samples)
-    return Expected(samples, low.stdev + share * (high.stdev - low.stdev), [low.batch, high.batch])
+    return ExpectedSamples(samples, low.stdev + share * (high.stdev - low.stdev), [low.batch, high.batch])

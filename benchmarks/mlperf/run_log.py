@@ -19,7 +19,7 @@ from benchmarks.values import Value
 TOKEN = b":::MLLOG"
 # A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
-MINGLED = "mixed with a line of another writer"  # the package's own parser reads the last of them
+INTERLEAVED = "mixed with a line of another writer"  # the package's own parser reads the last of them
 LARGEST = 2**53  # a larger float is not an exact count
 LONGEST_LINE = 1 << 20  # a longer one, as a progress bar paints, is read in pieces
 
@@ -89,7 +89,7 @@ def read_records(stream: BinaryIO) -> Iterator[Record | SkippedLine]:
 def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | SkippedLine:
     text = without_colours(line[found.end() :]).decode("utf-8", errors="replace").strip()
     if BEGIN.search(line, found.end()):
-        return SkippedLine(line=place, reason=MINGLED)
+        return SkippedLine(line=place, reason=INTERLEAVED)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ from benchmarks.mlperf import package
 from benchmarks.mlperf.definitions import read_definition
 from benchmarks.mlperf.findings import Finding, find
 from benchmarks.mlperf.run_log import LoggedRun, number, runs_of
-from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, take_apart
+from benchmarks.mlperf.time_to_train import Convergence, TimeToTrain, compare_convergence, split_time_to_train
 from benchmarks.values import MlperfEvaluation, Value
 
 SHOWN_EVALUATIONS = 8
@@ -40,7 +40,7 @@ def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> 
     if benchmark is not None and run.batch:
         points = package.reference_points(benchmark, ruleset or benchmark.rulesets[-1])
         expected = package.expected(points, run.batch)
-    apart, convergence = take_apart(run), None
+    apart, convergence = split_time_to_train(run), None
     if benchmark is None:
         why_not = f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
     elif expected is None:

@@ -44,7 +44,7 @@ class Knobs(Value, frozen=True):
         return {axis: name for axis, name in axes.items() if name is not None}
 
 
-class Kept(Value, frozen=True):
+class ReservedVariable(Value, frozen=True):
     """A variable that no run may set."""
 
     name: str
@@ -81,7 +81,7 @@ class Submission(Value, frozen=True):
     mounts: list[Mount]
     inside: InsidePath
     steps: list[PrepareStep]
-    kept: list[Kept]
+    kept: list[ReservedVariable]
     settings: dict[str, SettingType]
     variables: dict[str, str]
     source: str

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from benchmarks.mlperf.definitions import MlperfBenchmark, first_evaluation
-from benchmarks.mlperf.package import Expected
+from benchmarks.mlperf.package import ExpectedSamples
 from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.values import Value
 
@@ -35,14 +35,14 @@ class TimeToTrain(Value, frozen=True):
 class Convergence(Value, frozen=True):
     """The samples that a run needed, compared with the reference's at its batch size."""
 
-    expected: Expected
+    expected: ExpectedSamples
     ratio: float  # samples over expected
     deviations: float | None  # standard deviations of the reference above its mean
     seconds_at_reference: float  # time to train with the expected samples: training and evaluations in proportion
     word: Word
 
 
-def take_apart(run: LoggedRun) -> TimeToTrain | None:
+def split_time_to_train(run: LoggedRun) -> TimeToTrain | None:
     """Return the parts; None if the run has no start, or no stop after it."""
     start, stop = run.start_ms, run.stop_ms
     if start is None or stop is None or stop < start:
@@ -77,7 +77,7 @@ def take_apart(run: LoggedRun) -> TimeToTrain | None:
 
 
 def compare_convergence(
-    run: LoggedRun, apart: TimeToTrain, benchmark: MlperfBenchmark, expected: Expected
+    run: LoggedRun, apart: TimeToTrain, benchmark: MlperfBenchmark, expected: ExpectedSamples
 ) -> Convergence | None:
     """Return the comparison; None if the run did not meet its target."""
     if run.status != "success" or not run.samples or not run.batch:

@@ -9,7 +9,7 @@ from benchmarks.mlperf.findings import Finding
 from benchmarks.mlperf.package import Ruleset
 from benchmarks.mlperf.run_report import RunReport, report_lines
 from benchmarks.mlperf.time_to_train import olympic_mean
-from benchmarks.text import printable, some
+from benchmarks.text import first_few, printable
 from benchmarks.values import Value
 
 FEWEST = 3  # runs, for an olympic mean and for rcp_checker
@@ -120,7 +120,7 @@ def _no_submission(one: CheckedSet) -> list[str]:
         few = f"{count} of the {needed} runs that a submission needs"
         found.append(few if count < needed else f"{count} runs, but a submission has {needed}")
     systems = sorted({run.story.platform for run in one.runs if run.story.platform})
-    return found + ([f"the logs name {len(systems)} systems ({some(systems, 3)})"] if len(systems) > 1 else [])
+    return found + ([f"the logs name {len(systems)} systems ({first_few(systems, 3)})"] if len(systems) > 1 else [])
 
 
 # --- text -------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def text(verdict: Verdict) -> str:
     shown = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
     names = list(dict.fromkeys(one.ruleset.name for one in verdict.sets))
     passes = verdict.verdict == "passes"
-    short = some(verdict.no_submission_because, 3, "; ") if passes else ""
+    short = first_few(verdict.no_submission_because, 3, "; ") if passes else ""
     by = f"(ruleset{'s' if len(names) > 1 else ''} {', '.join(names)})"
     shown.append(f"verdict: {verdict.verdict} {by}" + (f", but is not a submission: {short}" if short else ""))
     return "\n".join(map(printable, [*shown, *(f"  {reason}" for reason in verdict.reasons)]))

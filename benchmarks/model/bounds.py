@@ -91,11 +91,11 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
         compute_seconds=compute,
         parts=parts,
         unknown=[f"{part.name}: {part.unknown}" for part in parts if part.unknown],
-        really_seconds=None if compute is None else _really(parts, compute),
+        really_seconds=None if compute is None else _framework_traffic_bound(parts, compute),
     )
 
 
-def _really(parts: Sequence[BoundPart], compute: float) -> float:
+def _framework_traffic_bound(parts: Sequence[BoundPart], compute: float) -> float:
     """Return the bound with the framework's actual traffic instead of the least possible."""
     links = {link: [part for part in parts if part.name.endswith(f" {OVER} {link}")] for link in LINKS}
     moved = [part for of_link in links.values() for part in of_link]
@@ -232,15 +232,15 @@ def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: floa
                     name=name,
                     seconds=seconds,
                     exposed_seconds=None if over is None else share,
-                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s{_more(one)}",
-                    really_seconds=one.really * seconds,
+                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s{_traffic_detail(one)}",
+                    really_seconds=one.actual_factor * seconds,
                 )
             )
     return parts
 
 
-def _more(moved: Traffic) -> str:
-    return "" if moved.really == 1 else f"; the framework moves {moved.really:.3g} x as much"
+def _traffic_detail(moved: Traffic) -> str:
+    return "" if moved.actual_factor == 1 else f"; the framework moves {moved.actual_factor:.3g} x as much"
 
 
 def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:

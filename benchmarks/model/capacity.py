@@ -232,10 +232,10 @@ def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
     per_token = whole_layers * _kept_bytes(benchmark, storage, storage.saved_activations)
     inputs = storage.input_only_layers / storage.recomputed_together
     per_token += inputs * _kept_bytes(benchmark, storage, frozenset())
-    return per_token * tokens_per_device(benchmark) * passes_under_way(benchmark) / benchmark.parallelism.tensor
+    return per_token * tokens_per_device(benchmark) * microbatches_in_flight(benchmark) / benchmark.parallelism.tensor
 
 
-def passes_under_way(benchmark: Benchmark) -> float:
+def microbatches_in_flight(benchmark: Benchmark) -> float:
     """Micro-batches whose activations the first stage holds, in forward passes of the whole model.
 
     One for each stage, as far as a step has so many. With interleaved stages, part of a further one for each other

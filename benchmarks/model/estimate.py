@@ -70,7 +70,7 @@ class Traits(NamedTuple):
 KINDS = Traits(PRECISION, FRAMEWORK, GPU, MODEL, SERIES)
 
 
-class Published(NamedTuple):
+class PublishedData(NamedTuple):
     """The data for estimates."""
 
     configs: Configs
@@ -78,13 +78,13 @@ class Published(NamedTuple):
     errors: list[EstimateError]
 
 
-def read_published(configs: Configs) -> Published:
+def read_published(configs: Configs) -> PublishedData:
     rows = sorted(read_references(configs.root), key=_version, reverse=True)
     path = configs.root / FILE
-    return Published(configs, rows, read_yaml(path, ErrorTable).errors if path.exists() else [])
+    return PublishedData(configs, rows, read_yaml(path, ErrorTable).errors if path.exists() else [])
 
 
-def estimate(asked: Benchmark, found: Bound, published: Published) -> Estimate:
+def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estimate:
     """Estimate the step time by the nearest row on the same platform."""
     configs, platform = published.configs, asked.hardware.platform
     rows = [row for row in published.rows if configs.hardware(row.hardware).platform == platform]

@@ -10,7 +10,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
 from benchmarks.model.bounds import Bound, bound
 from benchmarks.model.capacity import memory_by_part, usable_bytes
-from benchmarks.model.estimate import Estimate, Published, estimate, read_published
+from benchmarks.model.estimate import Estimate, PublishedData, estimate, read_published
 from benchmarks.model.layouts import Ranking, rank, with_layout
 from benchmarks.request.resolve import Request, resolve, scales
 from benchmarks.values import Benchmark, BenchmarkName, Parallelism, Storage, Value, name_words
@@ -78,7 +78,7 @@ class Cost(Value, frozen=True):
     usd: float | None
 
 
-class Planned(BenchmarkName, frozen=True):
+class PlannedBenchmark(BenchmarkName, frozen=True):
     """The benchmark and the division of its batch."""
 
     parallelism: Parallelism
@@ -91,7 +91,7 @@ class PlanReport(Forecast, frozen=True, kw_only=True):
     """The report of launch/plan.py."""
 
     schema_version: int = SCHEMA_VERSION
-    benchmark: Planned
+    benchmark: PlannedBenchmark
     scaling: list[ScalePoint]
     cost: Cost | None  # None: neither a bound nor an estimate is known
     layouts: Ranking | None = None  # None: not asked for
@@ -117,7 +117,7 @@ def plan_report(
         at_scales = sorted({benchmark.gpus, *own})
     return PlanReport(
         **msgspec.structs.asdict(found),
-        benchmark=Planned(
+        benchmark=PlannedBenchmark(
             **name_words(benchmark),
             parallelism=benchmark.parallelism,
             micro_batch_size=benchmark.batch.micro_batch_size,
@@ -151,7 +151,7 @@ def memory_of(benchmark: Benchmark, storage: Storage) -> Memory:
     )
 
 
-def forecast(benchmark: Benchmark, storage: Storage, published: Published) -> Forecast:
+def forecast(benchmark: Benchmark, storage: Storage, published: PublishedData) -> Forecast:
     found = bound(benchmark, storage)
     return Forecast(memory=memory_of(benchmark, storage), bound=found, estimate=estimate(benchmark, found, published))
 
@@ -164,7 +164,7 @@ def scaling(
     scales: Sequence[int],
     resolved: Callable[[Request], Benchmark],
     backend: Backend,
-    published: Published,
+    published: PublishedData,
 ) -> list[ScalePoint]:
     """Return the request at each scale, or why it cannot work there."""
     points: list[ScalePoint] = []

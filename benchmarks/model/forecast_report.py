@@ -6,7 +6,7 @@ from benchmarks.model import flops
 from benchmarks.model.bounds import Bound
 from benchmarks.model.estimate import SCALE, Estimate, EstimateError
 from benchmarks.model.forecast import Cost, Forecast, Memory, PlanReport, ScalePoint
-from benchmarks.model.layouts import CLOSE, RankedLayout, Ranking, alike
+from benchmarks.model.layouts import CLOSE, RankedLayout, Ranking, is_same_layout
 from benchmarks.request.resolve import command_of, request_of
 from benchmarks.text import Rows, aligned, bytes_text, columns, count_text, duration_text, seconds_text, title
 from benchmarks.values import Benchmark
@@ -192,11 +192,11 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
     if ranking.by == "bound":
         lines.append(f"  sorted by bound; those within {CLOSE:.0%} of the shortest are sorted by traffic")
     for one in ranking.layouts[:top]:
-        mark = "   <- as requested" if alike(one, benchmark) else ""
+        mark = "   <- as requested" if is_same_layout(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
         lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
         lines.append(f"     {command_of(request_of(benchmark, one.settings), 'run.py')}")
-    own = next((one for one in ranking.layouts if alike(one, benchmark)), None)
+    own = next((one for one in ranking.layouts if is_same_layout(one, benchmark)), None)
     if own is not None and own.rank > top:
         lines.append(f"  {own.rank}. {own.layout}: {_time(own)}   <- as requested")
     return lines

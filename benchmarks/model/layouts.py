@@ -94,7 +94,7 @@ def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
     )
 
 
-def alike(one: RankedLayout, other: Benchmark) -> bool:
+def is_same_layout(one: RankedLayout, other: Benchmark) -> bool:
     """The same layout, worked through in the same steps."""
     return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.batch.micro_batch_size)
 
@@ -198,7 +198,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
     like = changed_benchmark(near, gpus=gpus, global_batch_size=batch)
     request = msgspec.structs.replace(request, gpus=gpus)
     tried = list(layouts(request, like, configs, backend))
-    ordered = sorted((one for one in tried if isinstance(one, Benchmark)), key=lambda one: _unlike(one, like))
+    ordered = sorted((one for one in tried if isinstance(one, Benchmark)), key=lambda one: _distance_from(one, like))
     best = {one.parallelism: one for one in reversed(ordered)}  # each layout with its best micro batch
     found = [one for one in ordered if best[one.parallelism] is one]
     if not found:
@@ -215,7 +215,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
     return msgspec.structs.replace(request, settings=chosen.settings.overrides)
 
 
-def _unlike(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
+def _distance_from(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
     """Return the number of differing axes of a replica, the size of the differences, and the replicated weights."""
     share, other = one.parallelism, like.parallelism
     inner = [

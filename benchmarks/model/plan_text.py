@@ -4,7 +4,7 @@ import re
 import shlex
 
 from benchmarks.model import flops, ledger
-from benchmarks.model.estimate import Published
+from benchmarks.model.estimate import PublishedData
 from benchmarks.model.forecast import Forecast, forecast, memory_of
 from benchmarks.model.forecast_report import expected_lines, forecast_lines, memory_lines
 from benchmarks.request.window_rule import describe_rule
@@ -23,7 +23,7 @@ def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
     return "\n".join([*lines, "", f"{NOTHING_STARTED}; the whole job: --verbose"])
 
 
-def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: Published | None = None) -> str:
+def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: PublishedData | None = None) -> str:
     """Return everything that is known of a run before it starts."""
     lines = [title(benchmark), ""]
     found = None if published is None else forecast(benchmark, storage, published)

@@ -35,7 +35,7 @@ class Traffic(Value, frozen=True):
     node_bytes: float
     network_bytes: float
     formula: str
-    really: float = 1.0  # times this, where the framework is known to move more than it must
+    actual_factor: float = 1.0  # times this, where the framework is known to move more than it must
 
     @property
     def bytes_by_link(self) -> dict[str, float]:
@@ -131,7 +131,7 @@ def _tensor(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
         node_bytes=node,
         network_bytes=network,
         formula=f"{TENSOR_COLLECTIVES} gathers or scatters of a layer's activations x layers",
-        really=(storage.tensor_exchanges or TENSOR_COLLECTIVES) / TENSOR_COLLECTIVES,
+        actual_factor=(storage.tensor_exchanges or TENSOR_COLLECTIVES) / TENSOR_COLLECTIVES,
     )
 
 

@@ -47,8 +47,8 @@ def junit_xml(report: NightReport) -> str:
     suite.set("timestamp", report.started.removesuffix("Z"))
     refused = map(refused_text, report.budget.refused)
     notes = [*first_verdicts(report), *report.could_not_see, *report.notes]
-    said = [headline(report), slowed_text(report), *refused, *notes]
-    ET.SubElement(suite, "system-out").text = _clean("\n".join(filter(None, said)))
+    lines = [headline(report), slowed_text(report), *refused, *notes]
+    ET.SubElement(suite, "system-out").text = _clean("\n".join(filter(None, lines)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

@@ -9,14 +9,14 @@ from benchmarks import statistics
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
 from benchmarks.nightly.rule import judge, screen_distance
 from benchmarks.nightly.series import MOST_SHOWN, Division, PastNight, Series, divide, left_out_points
-from benchmarks.nightly.suites import CONTROLLED, Cell, Watched, value_of
+from benchmarks.nightly.suites import CONTROLLED, Cell, WatchedMetric, value_of
 from benchmarks.nightly.values import (
     CellReport,
-    Judged,
     Metric,
     MetricJudgement,
     NightPoint,
     NightReport,
+    RuleVerdict,
     Suspicion,
     UsedAs,
 )
@@ -106,7 +106,7 @@ def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> 
     return _Line([*points, latest], [*(night.value for night in nights), value], divided)
 
 
-def control_moves(cell_runs: CellRuns, watched: Sequence[Watched], memory: Memory) -> dict[str, float]:
+def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory) -> dict[str, float]:
     """Return how far the control cell's first run is off, as logarithms by figure; only what the screen sees."""
     found: dict[str, float] = {}
     for metric in (one.metric for one in watched if one.metric.name in CONTROLLED):
@@ -118,7 +118,7 @@ def control_moves(cell_runs: CellRuns, watched: Sequence[Watched], memory: Memor
 
 
 def judge_metric(
-    cell_runs: CellRuns, watched: Watched, memory: Memory, control: Mapping[str, float]
+    cell_runs: CellRuns, watched: WatchedMetric, memory: Memory, control: Mapping[str, float]
 ) -> tuple[MetricJudgement, Urgency | None]:
     """Return the judgement, and how urgently re-runs are needed; None if they are not."""
     metric = watched.metric
@@ -149,7 +149,7 @@ def judge_metric(
     ), (not watched.gates, judged.p or 0.0) if wanted else None
 
 
-def _withhold(judged: Judged, cell_runs: CellRuns, baseline: Sequence[str]) -> Judged:
+def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
     """Return `inconclusive` if a drift within the runs may explain the verdict.
 
     It may if the step time of either side was still moving, and that of the other side was not.
@@ -172,7 +172,7 @@ def _withhold(judged: Judged, cell_runs: CellRuns, baseline: Sequence[str]) -> J
 
 
 def judge_cell(
-    cell_runs: CellRuns, watched: Sequence[Watched], memory: Memory, control: Mapping[str, float] | None = None
+    cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory, control: Mapping[str, float] | None = None
 ) -> tuple[CellReport, Urgency | None]:
     """Return the report, and how urgently re-runs are needed. `control`: what `control_moves` returned."""
     entry, cell, reruns = cell_runs.entry, cell_runs.cell, cell_runs.reruns or ()

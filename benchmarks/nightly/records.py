@@ -82,14 +82,14 @@ class Records:
         user = "unknown"
         with contextlib.suppress(KeyError, OSError):
             user = getpass.getuser()
-        said = Acceptance(cell=cell, night=night, because=because, said=now(), by=user)
+        acceptance = Acceptance(cell=cell, night=night, because=because, accepted_at=now(), by=user)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / DECISIONS).open("ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
-            stream.write(msgspec.json.encode(said) + b"\n")
+            stream.write(msgspec.json.encode(acceptance) + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
-        return said
+        return acceptance
 
     def accepted(self) -> tuple[list[Acceptance], list[str]]:
         """In the order they were said; a line that cannot be read is named."""
@@ -98,7 +98,7 @@ class Records:
         problems = []
         for number, line in enumerate(files.read(path).splitlines() if path.exists() else [], start=1):
             try:
-                found.append(files.decoded(line, msgspec.json.Decoder(Acceptance)))
+                found.append(files.decode_json(line, msgspec.json.Decoder(Acceptance)))
             except files.NOT_JSON as error:
                 problems.append(f"{path}:{number}: {error}")
         return found, problems

@@ -12,7 +12,7 @@ from benchmarks.nightly import night as gate
 from benchmarks.nightly import series
 from benchmarks.nightly.records import Records
 from benchmarks.nightly.report_text import NO_VERDICT, change_text, value_text, verdict_text
-from benchmarks.nightly.suites import CONTROLLED, Cell, Watched
+from benchmarks.nightly.suites import CONTROLLED, Cell, WatchedMetric
 from benchmarks.nightly.values import CellReport, NightReport
 from benchmarks.runs.campaign_record import result_of
 from benchmarks.runs.finished_run import FinishedRun, changed
@@ -56,7 +56,7 @@ class Real(NamedTuple):
     source: str
 
 
-class Played(NamedTuple):
+class RehearsedNight(NamedTuple):
     act: Act
     cell: CellReport
     exit_code: int
@@ -79,7 +79,7 @@ def can_be_scaled(run: FinishedRun) -> bool:
     return comparable and run.metrics.seconds_per_step is not None
 
 
-def play(real: Real, suite: str, watched: Sequence[Watched]) -> list[Played]:
+def play(real: Real, suite: str, watched: Sequence[WatchedMetric]) -> list[RehearsedNight]:
     """Return every act, each night judged with the verdicts of those before."""
     times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # what a rehearsal changes
     cell = real.cell._replace(is_control=False)
@@ -102,11 +102,11 @@ def play(real: Real, suite: str, watched: Sequence[Watched]) -> list[Played]:
         reports.append(
             NightReport(schema_version=0, suite=suite, title=MARK, night=night, started="", cells=[report])
         )
-        played.append(Played(act, report, gate.exit_code([report])))
+        played.append(RehearsedNight(act, report, gate.exit_code([report])))
     return played
 
 
-def rehearsal_text(suite: str, real: Real, played: Sequence[Played]) -> str:
+def rehearsal_text(suite: str, real: Real, played: Sequence[RehearsedNight]) -> str:
     """Return a table and the reasons. Every line with a figure shows that it is rehearsed."""
     rows = [
         ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE"),

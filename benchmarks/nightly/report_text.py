@@ -127,10 +127,10 @@ def rows(cell: CellReport) -> list[tuple[str, ...]]:
 
 def details(cell: CellReport) -> Rows:
     """Return what the table does not show of a cell; also on the page of a night."""
-    rows = _under(
+    rows = _labelled(
         "run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in folded(cell.reasons))]
     )
-    rows += _under("new baseline", cell.new_baseline)
+    rows += _labelled("new baseline", cell.new_baseline)
     for one in cell.judgements:
         if _waits(cell) and is_short(one):
             continue  # first_verdicts has it for all figures at once
@@ -139,12 +139,12 @@ def details(cell: CellReport) -> Rows:
         runs = [f"first run: {first}; re-runs: {', '.join(again)}"] if again else []
         if not again and first != value_text(one.metric, one.now):
             runs = [f"latest run: {first}"]
-        rows += _under(one.metric.title, [one.why, *since, *runs])
+        rows += _labelled(one.metric.title, [one.why, *since, *runs])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
     earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
-    rows += _under("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
-    return rows + _under("note", cell.notes)
+    rows += _labelled("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
+    return rows + _labelled("note", cell.notes)
 
 
 def end(report: NightReport) -> Rows:
@@ -152,12 +152,12 @@ def end(report: NightReport) -> Rows:
     budget = report.budget
     used = f"{budget.used} of {budget.allowed} that were allowed"
     return [
-        *_under("could not see", report.could_not_see),
-        *_under("re-runs", [used, *map(refused_text, budget.refused)]),
-        *_under("history", report.history),
-        *_under("note", report.notes),
+        *_labelled("could not see", report.could_not_see),
+        *_labelled("re-runs", [used, *map(refused_text, budget.refused)]),
+        *_labelled("history", report.history),
+        *_labelled("note", report.notes),
         ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
-        *_under("next", next_commands(report)),
+        *_labelled("next", next_commands(report)),
     ]
 
 
@@ -200,7 +200,7 @@ def is_short(one: MetricJudgement) -> bool:
     return one.baseline is None and one.nights_needed is not None
 
 
-def _under(label: str, texts: Sequence[str]) -> Rows:
+def _labelled(label: str, texts: Sequence[str]) -> Rows:
     return [(label, "\n".join(texts))] if texts else []
 
 

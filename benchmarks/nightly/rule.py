@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.nightly.values import Direction, Judged, Suspicion
+from benchmarks.nightly.values import Direction, RuleVerdict, Suspicion
 from benchmarks.text import percent_text, plural
 from benchmarks.verdict import Verdict
 
@@ -91,7 +91,7 @@ def judge(
     reruns: Sequence[float] | None = None,
     alarm: Verdict | None = None,
     control: float | None = None,
-) -> Judged:
+) -> RuleVerdict:
     """Return the verdict on the latest night, `recent[-1]`. All values are above 0.
 
     `reruns` is None before any re-run, and empty if there can be none. `alarm` is the verdict of an open alarm: it
@@ -101,7 +101,7 @@ def judge(
         count = len(baseline)
         why = f"{plural(count, 'night')} in the baseline: a verdict needs {FEWEST_BASELINE_NIGHTS}"
         missing = FEWEST_BASELINE_NIGHTS - count
-        return Judged(verdict=Verdict.NOT_TESTED, why=why, nights_needed=missing, baseline_nights=count)
+        return RuleVerdict(verdict=Verdict.NOT_TESTED, why=why, nights_needed=missing, baseline_nights=count)
     level = level_of([math.log(value) for value in baseline])
     nights, again = [math.log(value) for value in recent], [math.log(value) for value in reruns or []]
     screen = _test("the latest night is", level, nights[-1], direction)
@@ -122,7 +122,7 @@ def judge(
 
 def _confirm(
     level: Level, nights: Sequence[float], reruns: Sequence[float], screen: Test, direction: Direction
-) -> Judged:
+) -> RuleVerdict:
     # The median counts as one night: re-runs of one night share what the night has.
     middle = statistics.median(reruns)
     confirm = _test(f"the median of {len(reruns)} re-runs is", level, middle, direction)
@@ -161,7 +161,7 @@ def _side(test: Test, direction: Direction) -> Verdict:
     return Verdict.BETTER if better and direction != "same" else Verdict.WORSE
 
 
-def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, reruns: int = 0) -> Judged:
+def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, reruns: int = 0) -> RuleVerdict:
     """Return `same` if the interval of the recent nights' mean is within the margin."""
     of = "the latest night is" if len(nights) == 1 else f"the mean of the last {len(nights)} nights is"
     mean = _test(of, level, statistics.fmean(nights), direction)._replace(variance=1 / len(nights))
@@ -176,7 +176,7 @@ def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, re
 
 def _judged(
     verdict: Verdict, suspicion: Suspicion, level: Level, test: Test, direction: Direction, end: str, lead: str = ""
-) -> Judged:
+) -> RuleVerdict:
     reach = level.reach(test.variance)
     effect, low, high = (_percent(test.distance + shift) for shift in (0.0, -reach, reach))
     where = "above" if effect > 0 else "below"
@@ -184,7 +184,7 @@ def _judged(
         f"{lead}{test.of} {percent_text(abs(effect))} {where} the baseline of {plural(level.nights, 'night')} "
         f"({CONFIDENCE:.0%} interval {low:+.2f}% to {high:+.2f}%){end}"
     )
-    return Judged(
+    return RuleVerdict(
         verdict=verdict,
         why=why,
         suspicion=suspicion,

@@ -44,7 +44,7 @@ class Cell(NamedTuple):
     is_control: bool = False
 
 
-class Watched(NamedTuple):
+class WatchedMetric(NamedTuple):
     metric: Metric
     gates: bool
 
@@ -57,13 +57,13 @@ def value_of(entry: FinishedRun, metric: Metric) -> float | None:
     return value if value is not None and 0 < value < float("inf") else None
 
 
-def watched(suite: Suite) -> list[Watched]:
+def watched(suite: Suite) -> list[WatchedMetric]:
     """What a suite judges, what gates first."""
     for name in suite.metrics:
         if name not in METRICS:
             raise _refusal(suite, "metrics", f"watches an unknown metric '{name}': {nearest(name, METRICS)}")
     asked = {**USUAL, **suite.metrics}
-    found = [Watched(METRICS[name], how == "gate") for name, how in asked.items() if how != "none"]
+    found = [WatchedMetric(METRICS[name], how == "gate") for name, how in asked.items() if how != "none"]
     if not any(one.gates for one in found):
         why = f"a regression needs a metric that gates; add `metrics: {{{SECONDS}: gate}}`"
         raise _refusal(suite, "metrics", "gates nothing", why)
@@ -115,9 +115,9 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
     lists = {name: _list_text(getattr(block, name)) for name in LISTED}
     for request in requests_of(lists, {**rest, "inject_slowdown": slowdown}):
         typed = [(name, getattr(request, name)) for name in LISTED if lists[name] is not None]
-        said = [(name, value) for name, value in typed if (name, value) not in SILENT]
-        words = [f"{value}{name}" if name in NUMBERS else str(value) for name, value in said]
-        titles = [f"{value} {name}" if name in NUMBERS else str(value) for name, value in said]
+        named_values = [(name, value) for name, value in typed if (name, value) not in SILENT]
+        words = [f"{value}{name}" if name in NUMBERS else str(value) for name, value in named_values]
+        titles = [f"{value} {name}" if name in NUMBERS else str(value) for name, value in named_values]
         name = "-".join([*words, *([block.label] if block.label else [])])
         if not NAME.fullmatch(name):
             why = "use at most 100 letters, digits and _ . -, because file names and filters have the name"
@@ -144,7 +144,7 @@ def _refusal(suite: Suite, key: str, what: str, why: str = "", next_command: str
     return RequestError(f"suite {suite.name} {what}", where=where, why=why, next_command=next_command)
 
 
-def chosen(found: Sequence[Cell], name: str, suite: str) -> Cell:
+def find_cell(found: Sequence[Cell], name: str, suite: str) -> Cell:
     cell = next((one for one in found if one.name == name), None)
     if cell is None:
         names, command = [one.name for one in found], f"python launch/nightly.py --suite={suite} --dry_run"

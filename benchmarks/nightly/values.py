@@ -81,7 +81,7 @@ class NightPoint(Value, frozen=True):
     why: str = ""  # the reason for its exclusion
 
 
-class Judged(Value, frozen=True):
+class RuleVerdict(Value, frozen=True):
     """The rule's verdict on the latest night. Percentages are relative to the baseline; above 0: larger."""
 
     verdict: Verdict
@@ -98,7 +98,7 @@ class Judged(Value, frozen=True):
     nights_needed: int | None = None  # until there is a baseline
 
 
-class MetricJudgement(Judged, frozen=True, kw_only=True):
+class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
     metric: Metric
     gates: bool  # whether it decides the exit code; otherwise it is watched
     latest: float | None = None
@@ -173,5 +173,5 @@ class Acceptance(Value, frozen=True):
     cell: str
     night: str  # the newest one at the time
     because: str
-    said: str  # UTC
+    accepted_at: str  # UTC
     by: str

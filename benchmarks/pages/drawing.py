@@ -116,8 +116,8 @@ def _inline(svg: str, name: str, heading: str, says: str) -> Markup:
     view = re.findall(r'viewBox="[^"]*"', root)[0]
     body = re.sub(r">\s+<", "><", _TAG.sub(lambda match: _tag(match[0], name), body).strip())
     head = f'<svg class="drawing" role="img" {view} aria-labelledby="{name}-title {name}-desc">'
-    told = f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(says)}</desc>'
-    return Markup(f"{head}{told}{body}</svg>")
+    titles = f'<title id="{name}-title">{escape(heading)}</title><desc id="{name}-desc">{escape(says)}</desc>'
+    return Markup(f"{head}{titles}{body}</svg>")
 
 
 def _tag(tag: str, name: str) -> str:

@@ -48,7 +48,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     many = len(cells) > MOST_OPEN
     tone = VERDICT_TONES[report.verdict]
     blocks: list[Block] = [
-        Box(tone if tone != "good" else "warm", "What decided the verdict", _found(report)),
+        Box(tone if tone != "good" else "warm", "What decided the verdict", _verdict_causes(report)),
         Box("warm", "This night is blind", [f"{name}: {text}" for name, text in blind_rows(report)]),
         Box("warm", "A trial", [slowed_text(report)] if report.slowed_by else []),
         Box("warm", "No verdict yet", first_verdicts(report)),
@@ -73,7 +73,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
     )
 
 
-def _found(report: NightReport) -> list[str]:
+def _verdict_causes(report: NightReport) -> list[str]:
     """Return the causes of the verdict: each regression, and each cell without a valid run."""
     lines = []
     for cell in report.cells:

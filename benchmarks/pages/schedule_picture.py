@@ -118,9 +118,9 @@ def _draw(axes: "Axes", trips: Sequence[Trip]) -> None:
     ticks: dict[float, str] = {}
     for place, trip in enumerate(trips):
         top = place * ROW + HEADING
-        beside = (-MARGINS.left / pixels, top - 14)
-        axes.annotate(trip.heading, beside, fontsize=15, fontweight="bold", annotation_clip=False)
-        axes.annotate(trip.under, beside, (0, -16), textcoords="offset points", color=MUTED, annotation_clip=False)
+        corner = (-MARGINS.left / pixels, top - 14)
+        axes.annotate(trip.heading, corner, fontsize=15, fontweight="bold", annotation_clip=False)
+        axes.annotate(trip.under, corner, (0, -16), textcoords="offset points", color=MUTED, annotation_clip=False)
         ticks |= {top + low + tall / 2: "copies" if lane == "side" else lane for lane, (low, tall) in LANES.items()}
         _draw_trip(axes, trip, top, pixels)
     axes.set_yticks(list(ticks), list(ticks.values()))

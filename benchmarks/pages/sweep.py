@@ -92,13 +92,13 @@ def _speed_plot(series: Series, key: str) -> list[Plot]:
     known = [(point, point.tokens_per_second) for point in series.points if point.tokens_per_second is not None]
     if len({point.gpus for point, _ in known}) < 2:
         return []
-    said = ", ".join(f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known)
+    speeds = ", ".join(f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known)
     keys = [
         Key("●", BLUE, "median over runs, with lowest and highest"),
         Key("╌", MUTED, "ideal: the same speed a device as the smallest scale"),
     ]
     margins = Margins(left=70)
-    title, says = "Tokens per second", f"{said} devices. Both axes are logarithmic."
+    title, says = "Tokens per second", f"{speeds} devices. Both axes are logarithmic."
     return [plot(key, title, says, lambda axes: _draw_speed(axes, known), 300, margins, keys)]
 
 

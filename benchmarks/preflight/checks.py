@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.preflight.gpus import gpu_versions
-from benchmarks.preflight.values import Answer, Command, Expected, Finding, Problem, finding, outliers
+from benchmarks.preflight.values import Answer, Command, Expectations, Finding, Problem, finding, outliers
 
 GIB = 2**30
 # NCCL's own advice for containers is --shm-size=1g --ulimit memlock=-1 (its user guide, "Shared memory"); data
@@ -15,7 +15,7 @@ OPEN_FILES = 4096  # the first rank of 2,048 holds a connection to each of them
 LOAD_A_CORE = 0.5  # an idle node is far below
 
 
-def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
+def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
     found = [*_same_versions(answers), *_ports(answers)]
     of_nodes = [(answer, _problems(answer, wanted)) for answer in answers]
     names = of_nodes[0][1] if of_nodes else {}
@@ -25,7 +25,7 @@ def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
 # --- one node ---------------------------------------------------------------------------------------
 
 
-def _problems(answer: Answer, wanted: Expected) -> dict[str, Problem | None]:
+def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]:
     """Every check that needs no other node -> what is wrong; in the order of the report."""
     free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} needed"
     stale = "its node_check.py differs from the launcher's, so the checkout is stale or a second one"
@@ -50,7 +50,7 @@ def _problems(answer: Answer, wanted: Expected) -> dict[str, Problem | None]:
     }
 
 
-def _shared_folder(answer: Answer, wanted: Expected) -> Problem | None:
+def _shared_folder(answer: Answer, wanted: Expectations) -> Problem | None:
     """The answer proves that the node writes there; the token, that it reads there."""
     if answer.token != wanted.asked.token:
         return "failed", "it read a different folder with the same name"
@@ -61,7 +61,7 @@ def _shared_folder(answer: Answer, wanted: Expected) -> Problem | None:
     return ("warning", f"cannot write in {', '.join(read_only)}") if read_only else None
 
 
-def _environments(answer: Answer, wanted: Expected) -> Problem | None:
+def _environments(answer: Answer, wanted: Expectations) -> Problem | None:
     if wanted.asked.container:
         return "not_checked", "the site runs containers"
     if not wanted.asked.environments:
@@ -70,7 +70,7 @@ def _environments(answer: Answer, wanted: Expected) -> Problem | None:
     return ("failed", f"does not see {', '.join(missing)}") if missing else None
 
 
-def _shm(answer: Answer, wanted: Expected) -> Problem | None:
+def _shm(answer: Answer, wanted: Expectations) -> Problem | None:
     if answer.shm_bytes is None:
         return "failed", "it is missing"
     least = SHM_BYTES_A_GPU * max([1, *(h.devices_per_node for h in wanted.hardware if h.kind != "cpu")])
@@ -78,7 +78,7 @@ def _shm(answer: Answer, wanted: Expected) -> Problem | None:
     return ("warning", text) if answer.shm_bytes < least else None
 
 
-def _container_runtime(answer: Answer, wanted: Expected) -> Problem | None:
+def _container_runtime(answer: Answer, wanted: Expectations) -> Problem | None:
     if not wanted.asked.container:
         return "not_checked", "the site has no containers"
     if not wanted.pyxis:

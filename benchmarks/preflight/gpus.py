@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from benchmarks.preflight.values import Answer, Command, Expected, Finding, Problem, finding, outliers
+from benchmarks.preflight.values import Answer, Command, Expectations, Finding, Problem, finding, outliers
 from benchmarks.values import Hardware
 
 NO_GPU = "found no GPU"
@@ -46,7 +46,7 @@ def gpu_versions(commands: Commands) -> dict[str, str]:
     return {name: value for name, value in (found | {"CUDA": cuda[1] if cuda else ""}).items() if value}
 
 
-def findings(answers: Sequence[Answer], wanted: Expected) -> list[Finding]:
+def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
     """Every check of every node's GPUs."""
     if not any(device.platform == "cuda" for device in wanted.hardware):
         names = ", ".join(device.name for device in wanted.hardware)

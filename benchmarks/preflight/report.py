@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.preflight import checks, gpus
 from benchmarks.preflight.nccl_tests import NcclResult
-from benchmarks.preflight.values import Answer, Expected, Finding, Status
+from benchmarks.preflight.values import Answer, Expectations, Finding, Status
 from benchmarks.text import columns, plural, spans_text
 from benchmarks.values import Value
 
@@ -46,7 +46,7 @@ class Report(Value, frozen=True):
         return not self.failing and self.nccl.status != "failed"
 
 
-def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Expected) -> list[Finding]:
+def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Expectations) -> list[Finding]:
     """Return every finding about every node. `missing`: why a node has not answered."""
     findings = [Finding(check="answers", status="failed", node=name, text=why) for name, why in missing.items()]
     findings += [Finding(check="answers", status="ok", node=answer.node) for answer in answers]

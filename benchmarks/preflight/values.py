@@ -68,7 +68,7 @@ class ProbeSpec(Value, frozen=True):
     written_folders: list[str] = []  # must be writable
 
 
-class Expected(Value, frozen=True):
+class Expectations(Value, frozen=True):
     """The values that the answers are compared with."""
 
     asked: ProbeSpec

@@ -252,13 +252,13 @@ class Fields:
 
     def whole_number(self, name: bytes) -> int | None:
         """Return a whole number of at most 15 digits, or None. A bad value does not skip the line."""
-        text = self._sure(name)
+        text = self._complete_value(name)
         return int(text) if len(text) <= 15 and text.isdigit() else None
 
     def is_not_finite(self, name: bytes) -> bool:
-        return NOT_FINITE.fullmatch(self._sure(name).partition(b"/")[0]) is not None
+        return NOT_FINITE.fullmatch(self._complete_value(name).partition(b"/")[0]) is not None
 
-    def _sure(self, name: bytes) -> bytes:
+    def _complete_value(self, name: bytes) -> bytes:
         return b"" if name not in self._values or (name == self._last and self._cut) else self.value(name)[1]
 
 

@@ -16,6 +16,6 @@ WRITER = re.compile(
 def shown_line(line: bytes, secrets: Known | None = None) -> str:
     """A line as it may be shown: without its writer, without secrets, in one row of printable characters."""
     writer = WRITER.match(line)
-    said = hidden_in_log(line[writer.end() if writer else 0 :], secrets)
-    text = " ".join(printable(said.decode(errors="backslashreplace")).split())
+    cleaned = hidden_in_log(line[writer.end() if writer else 0 :], secrets)
+    text = " ".join(printable(cleaned.decode(errors="backslashreplace")).split())
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."

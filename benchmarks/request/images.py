@@ -26,12 +26,12 @@ def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware
     if typed:
         return checked(typed, "--image")
     if engine not in site.images:
-        return _for(own, hardware)
-    of_site = _for(site.images[engine], hardware)  # empty: Stepmark's own image must not replace it silently
+        return _image_for(own, hardware)
+    of_site = _image_for(site.images[engine], hardware)  # empty: Stepmark's own image must not replace it silently
     return checked(of_site, f"the file of site {site.name}: images: {engine}") if of_site else ""
 
 
-def _for(names: ImageNames, hardware: Hardware) -> str:
+def _image_for(names: ImageNames, hardware: Hardware) -> str:
     """Return the image; empty if it depends on the architecture and that of the nodes is not known."""
     if isinstance(names, str):
         return names
@@ -86,11 +86,11 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
     if site.runtime != "container":
         return None
     if not benchmark.settings.image:
-        raise none_known(benchmark.engine, own, benchmark.hardware, site)
+        raise unknown_image(benchmark.engine, own, benchmark.hardware, site)
     return file_of(benchmark.settings.image, site)
 
 
-def none_known(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
+def unknown_image(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
     """Return the refusal if no image is known for an engine on a device."""
     known = site.images.get(engine, own)
     others = "none" if isinstance(known, str) else ", ".join(sorted(known))

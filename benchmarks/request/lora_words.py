@@ -86,7 +86,7 @@ def ordered(targets: Iterable[str]) -> list[str]:
     return [target for target in MATRICES.values() if target in named]
 
 
-def beside(lora: Lora) -> str:
+def target_names(lora: Lora) -> str:
     """Return the adapted matrices in the words that --set accepts."""
     names = {matrix: word for word, matrix in MATRICES.items()}
     return ",".join(names[target] for target in lora.targets)
@@ -95,4 +95,4 @@ def beside(lora: Lora) -> str:
 def text(lora: Lora) -> str:
     """Return the adapters in one line."""
     size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")
-    return f"{size}, on {beside(lora)}"
+    return f"{size}, on {target_names(lora)}"

@@ -32,7 +32,7 @@ class ProfileTable(Value, frozen=True):
 def profile_defaults(configs: Configs, task: str) -> ProfileDefaults:
     """Return what configs/profiles.yml states for a task."""
     path = configs.root / "profiles.yml"
-    table: ProfileTable = configs.once(path, lambda: read_yaml(path, ProfileTable))
+    table: ProfileTable = configs.compute_once(path, lambda: read_yaml(path, ProfileTable))
     refuse_unknown([task], list(table.tasks), f"{path}: tasks")
     return table.tasks[task]
 

@@ -16,7 +16,7 @@ from benchmarks.backend import (
     FlagGroup,
     RefusesHardware,
     TrainsAdapters,
-    offered,
+    require_capability,
 )
 from benchmarks.configs import Configs
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName, closest
@@ -199,7 +199,7 @@ def resolve(
     group = FlagGroup(flags={}, environment={})
     if name := xla_set.pop(FLAG_GROUP, None):
         what, where = "does not use XLA, so it has no XLA flags", f"--set=xla_group={name}"
-        group = offered(backend, CompilerFlags, what, where).flag_group(name, hardware)
+        group = require_capability(backend, CompilerFlags, what, where).flag_group(name, hardware)
     row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
     if row is None and not backend.layout_settings & knobs_set.keys():  # then it is stated by --set
         raise NoLayoutError(recipe, gpus, hardware)
@@ -283,18 +283,18 @@ def _adapter_settings(
     from benchmarks.request import lora_words
 
     own = _adapting(backend).lora_settings_for(engine, lora_words.changed(_adapting(backend).lora(knobs), words))
-    said_twice = sorted(own.keys() & typed.keys())
-    if said_twice:
+    set_twice = sorted(own.keys() & typed.keys())
+    if set_twice:
         raise RequestError(
-            f"{said_twice[0]} conflicts with {', '.join(words)}, which sets it",
-            where=f"--set={said_twice[0]}",
-            next_command=f"--set={said_twice[0]}",
+            f"{set_twice[0]} conflicts with {', '.join(words)}, which sets it",
+            where=f"--set={set_twice[0]}",
+            next_command=f"--set={set_twice[0]}",
         )
     return own
 
 
 def _adapting(backend: Backend) -> TrainsAdapters:
-    return offered(backend, TrainsAdapters, "does not train adapters", "--task=lora")
+    return require_capability(backend, TrainsAdapters, "does not train adapters", "--task=lora")
 
 
 def peaks_of_devices(

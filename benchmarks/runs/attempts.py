@@ -13,7 +13,7 @@ from benchmarks import files
 from benchmarks.job_record import AttemptEnd, JobEvent
 from benchmarks.measuring.failures import failure_order
 from benchmarks.runs import first_check
-from benchmarks.runs.outcomes import Seen, never_started, outcome
+from benchmarks.runs.outcomes import AttemptEvidence, never_started, outcome
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.text import plural
 from benchmarks.values import RunRecord, first_rank
@@ -55,7 +55,7 @@ def _job_of(folder: RunFolder, attempt: int) -> str | None:
 def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, followed: bool) -> AttemptEnd:
     first = first_rank(record.steps)
     scheduler = folder.scheduler_end(record.attempt)
-    seen = Seen(
+    seen = AttemptEvidence(
         attempt=record.attempt,
         steps=len(first),
         last_step=first[-1].step if first else None,
@@ -71,7 +71,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     # The nodes that failed according to the job's output.
     lost = [match["node"] for path in output for _, match in _symptoms().matches(_tail(path), LOST_NODE)]
     hung = [event.phase for event in seen.events if event.event == "hung"]
-    behind = _behind(folder, record) if folder.measured_phase().name in hung else None
+    behind = _slowest_rank(folder, record) if folder.measured_phase().name in hung else None
     seen = msgspec.structs.replace(
         seen,
         out_of_memory=f"{_name(memory)} ({_shown_in(memory, OUT_OF_MEMORY)})" if memory else None,
@@ -96,7 +96,7 @@ def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], 
     return None
 
 
-def _behind(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
+def _slowest_rank(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
     """The first rank of a job that hung which had come less far than others, and how far; None if all are alike."""
     if not any(fact.rank for fact in record.facts) and not any(step.rank for step in record.steps):
         return None  # rank 0 reports for all

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.configs import Configs
 from benchmarks.doctor.evidence import LogEvidence, Scanner
 from benchmarks.doctor.lines import Clock, rank_of_file
-from benchmarks.doctor.order import Diagnosis, Known, diagnose
+from benchmarks.doctor.order import Diagnosis, RunContext, diagnose
 from benchmarks.doctor.symptoms import Symptoms, read_symptoms
 from benchmarks.doctor.text import one_line
 from benchmarks.errors import RequestError, StepmarkError
@@ -100,7 +100,7 @@ def _run_files(folder: RunFolder) -> list[Path]:
     return [path for path in [*ranks, *named] if path.is_file()]
 
 
-def _known_of(folder: RunFolder) -> Known:
+def _known_of(folder: RunFolder) -> RunContext:
     """Return what the run's records prove. A run with unreadable files is not a success."""
     try:
         last = max(folder.attempts(), default=0)
@@ -110,7 +110,7 @@ def _known_of(folder: RunFolder) -> Known:
         ended = folder.ended(folder.measured_phase().name, last) if last else []
         first = first_to_fail([one for one in ended if one.exit_code != 0], None)
         status, reasons = _result_of(folder, last, events)
-        return Known(
+        return RunContext(
             ended_well=status == "valid",
             failed=status in ("failed", CUT_OFF),
             reasons=[printable(reason) for reason in reasons],
@@ -119,7 +119,7 @@ def _known_of(folder: RunFolder) -> Known:
             recorded=True,
         )
     except (RequestError, OSError) as error:
-        return Known(failed=True, reasons=[*map(printable, str(error).splitlines())], recorded=True)
+        return RunContext(failed=True, reasons=[*map(printable, str(error).splitlines())], recorded=True)
 
 
 def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tuple[str, list[str]]:

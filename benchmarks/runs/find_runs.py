@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.errors import RequestError
 from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
-from benchmarks.text import some
+from benchmarks.text import first_few
 
 DIGITS = 4
 MOST_OFFERED = 8  # runs that one name may mean; the newest
@@ -56,7 +56,7 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
         fitting = fitting or [folder for folder in runs if name in folder.run_id]
     if len(fitting) > 1:
         short = short_names((folder.run_id for folder in fitting), {folder.run_id for folder in runs})
-        what = f"'{name}' matches {len(fitting)} runs: {some(list(short.values()))}"
+        what = f"'{name}' matches {len(fitting)} runs: {first_few(list(short.values()))}"
         raise _not_one(what, fitting[0].path.parent, list(short.values())[-MOST_OFFERED:])
     return next(iter(fitting), None)
 

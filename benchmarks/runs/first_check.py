@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CHECK = "check"
 UNPACK = "unpack"  # makes the container on all other nodes
 BEFORE_THE_RUN = (CHECK, UNPACK)
-SAID = "stepmark check: "
+RESULT_PREFIX = "stepmark check: "
 OK = "ok"
 
 PROGRAM = "{repository}/launch/slurm/first_check.sh"
@@ -63,9 +63,9 @@ def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptom
     `log` is the log of the phase. `output` is that of the job, where Slurm and pyxis report tasks that did not start.
     """
     own = _lines(log)
-    said = [line.removeprefix(SAID) for line in own if line.startswith(SAID)]
-    if said and not is_ok(said[-1]):
-        found = said[-1]
+    results = [line.removeprefix(RESULT_PREFIX) for line in own if line.startswith(RESULT_PREFIX)]
+    if results and not is_ok(results[-1]):
+        found = results[-1]
     elif own and not 0 <= exit_code < 128:  # a crash: what was printed of modules and programs before is not why
         found = f"it crashed (exit code {exit_code}); its last output: {_last_words(own)}"
     else:
@@ -76,8 +76,8 @@ def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptom
     return f"{WHAT[phase]}{where} found: {hidden_in_reason(found)}"
 
 
-def is_ok(said: str) -> bool:
-    return said == OK or said.startswith(f"{OK} ")
+def is_ok(results: str) -> bool:
+    return results == OK or results.startswith(f"{OK} ")
 
 
 def _known(printed: str, symptoms: "Symptoms") -> str | None:

@@ -10,7 +10,7 @@ from benchmarks.measuring.failures import signal_words
 from benchmarks.values import Value
 
 
-class Seen(Value, frozen=True):
+class AttemptEvidence(Value, frozen=True):
     """All that is known of one attempt; `outcome` makes one word of it."""
 
     attempt: int
@@ -43,7 +43,7 @@ STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 DOWN = "down: "  # so the launcher's client names the nodes that are down, in the scheduler's reason
 
 
-def outcome(seen: Seen) -> AttemptEnd:
+def outcome(seen: AttemptEvidence) -> AttemptEnd:
     """Return how an attempt of a queued job ended, by the first rule that fits."""
     kind, text = next((kind, text) for holds, kind, text in _rules(seen) if holds)
     text = _noted(text, seen.scheduler)
@@ -61,7 +61,7 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
         kind = KINDS.get(scheduler.state, "unknown")
         text = f"{scheduler.state}: {job} started, but left no file{_at(nodes)}{_disk(full_disk)}"
     else:
-        text = f"{scheduler.state}: {job} never started{_at(scheduler.reason)}{_by(scheduler)}"
+        text = f"{scheduler.state}: {job} never started{_at(scheduler.reason)}{_user_text(scheduler)}"
     return AttemptEnd(attempt=0, outcome=kind, text=_noted(text, scheduler), steps=0, nodes=nodes)
 
 
@@ -76,7 +76,7 @@ KINDS: dict[str, OutcomeKind] = {
 }
 
 
-def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
+def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
     """Return the rules in the order of weight: whether each applies, its outcome, and its sentence.
 
     The job's own record comes before the scheduler's if it is more exact (a job that was cancelled because it hung).
@@ -87,7 +87,7 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
     code, hung, warned = _exit_code(seen), _event(seen, "hung"), _event(seen, "warned")
     failed = state == "FAILED" or (not is_known and code not in (None, 0))
     did_hang = hung is not None and state in HUNG_ENDS and not seen.followed and code != 0
-    told_to_stop = state == "UNKNOWN" and code in STOPPED and hung is None
+    was_stopped = state == "UNKNOWN" and code in STOPPED and hung is None
     put_back = seen.followed or state in ("REQUEUED", "REQUEUE_HOLD")
     job, nodes, slurm, disk = _job(seen), _at(nodes_of(seen)), _slurm_says(seen), _disk(seen.full_disk)
     reached = f"after step {seen.last_step}" if seen.last_step is not None else "before its first step"
@@ -111,14 +111,14 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
             "timeout",
             f"timeout: {job} got a signal before its time limit and stopped {at}",
         ),
-        (state == "CANCELLED", "cancelled", f"CANCELLED: {job} was cancelled{_by(seen.scheduler)} {at}"),
-        (told_to_stop, "cancelled", f"cancelled: {job} got a signal from an unknown sender and stopped {at}"),
+        (state == "CANCELLED", "cancelled", f"CANCELLED: {job} was cancelled{_user_text(seen.scheduler)} {at}"),
+        (was_stopped, "cancelled", f"cancelled: {job} got a signal from an unknown sender and stopped {at}"),
         (
             failed and seen.before_the_run is not None,
             "failed",
             f"{own}: {job} trained nothing: {seen.before_the_run}",
         ),
-        (failed, "failed", f"{own}: {job} {_how(seen)} {at}{disk}"),
+        (failed, "failed", f"{own}: {job} {_exit_text(seen)} {at}{disk}"),
         (state == "COMPLETED", "completed", f"COMPLETED: {job} ended well{nodes}"),
         (code == 0, "completed", f"completed: the record of {job} shows that it ended well{nodes}; {slurm}"),
         (True, "unknown", f"unknown: {job} left no record of its end {at}; {slurm}{disk}"),
@@ -128,22 +128,22 @@ def _rules(seen: Seen) -> list[tuple[bool, OutcomeKind, str]]:
 # --- words --------------------------------------------------------------------------------------------
 
 
-def _event(seen: Seen, name: str) -> JobEvent | None:
+def _event(seen: AttemptEvidence, name: str) -> JobEvent | None:
     return next((event for event in reversed(seen.events) if event.event == name), None)
 
 
-def _exit_code(seen: Seen) -> int | None:
+def _exit_code(seen: AttemptEvidence) -> int | None:
     """Return the job's exit code as its script recorded it."""
     end = _event(seen, "end")
     return end.exit_code if end else None
 
 
-def _how(seen: Seen) -> str:
+def _exit_text(seen: AttemptEvidence) -> str:
     own = _exit_code(seen)
     if own:  # first: sacct takes 128 off a code above it, and 139 would read as 11
         return f"ended with exit code {own}"
-    said = seen.scheduler.exit_code if seen.scheduler else None
-    code, _, number = (said or "").partition(":")
+    reported = seen.scheduler.exit_code if seen.scheduler else None
+    code, _, number = (reported or "").partition(":")
     if number.isdecimal() and int(number):
         return f"was ended by signal {signal_words(int(number))}"
     if code.isdecimal() and int(code):
@@ -151,7 +151,7 @@ def _how(seen: Seen) -> str:
     return "failed"
 
 
-def _why_again(seen: Seen, state: str) -> str | None:
+def _why_again(seen: AttemptEvidence, state: str) -> str | None:
     """Return why Slurm ended the job or requeued it, with the nodes if they are known."""
     why = WHY_AGAIN.get(state)
     reason = (seen.scheduler.reason if seen.scheduler else None) or ""
@@ -165,13 +165,13 @@ def _noted(text: str, scheduler: SchedulerEnd | None) -> str:
     return f"{text}; {note}" if note and note not in text else text
 
 
-def _job(seen: Seen) -> str:
+def _job(seen: AttemptEvidence) -> str:
     start = _event(seen, "start")
     number = seen.scheduler.job_id if seen.scheduler else start.job_id if start else None
     return f"job {number}" if number else "the job"
 
 
-def nodes_of(seen: Seen) -> str | None:
+def nodes_of(seen: AttemptEvidence) -> str | None:
     """Slurm's list of the nodes that an attempt ran on: the job's own word first, as the accounting hears of a short
     job's nodes late, and until then names one of them.
     """
@@ -187,14 +187,14 @@ def _disk(whose: str | None) -> str:
     return f"; a disk was full: {whose}" if whose else ""
 
 
-def _by(scheduler: SchedulerEnd | None) -> str:
+def _user_text(scheduler: SchedulerEnd | None) -> str:
     return f" by {scheduler.cancelled_by}" if scheduler and scheduler.cancelled_by else ""
 
 
-def _slurm_says(seen: Seen) -> str:
+def _slurm_says(seen: AttemptEvidence) -> str:
     scheduler = seen.scheduler
     if scheduler is None:
         return "Slurm was not asked yet"
     if scheduler.state == "UNKNOWN":
         return f"Slurm does not know it: {scheduler.note or 'unknown reason'}"
-    return f"Slurm reports {scheduler.state}{_by(scheduler)}"
+    return f"Slurm reports {scheduler.state}{_user_text(scheduler)}"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.backend import Backend
-from benchmarks.job_record import AttemptEnd, Ended, figures_from
+from benchmarks.job_record import AttemptEnd, ProcessEnd, figures_from
 from benchmarks.measuring.failures import failed_phase, first_to_fail
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
@@ -137,8 +137,8 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
             break
         if phase.name in of_the_job:
             continue
-        said = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
-        found += failed_phase(phase.name, folder.ended(phase.name, attempt), said)
+        phase_ends = backend.read_phase(benchmark, folder.phase_dir(phase.name, attempt), attempt).ends
+        found += failed_phase(phase.name, folder.ended(phase.name, attempt), phase_ends)
     return found
 
 
@@ -148,7 +148,7 @@ def _not_written(folder: RunFolder, attempt: int, *, written: bool) -> list[str]
     return [f"the end of the run could not be written: {reason}"] if reason else []
 
 
-def _unbound(ended: Sequence[Ended]) -> list[str]:
+def _unbound(ended: Sequence[ProcessEnd]) -> list[str]:
     """Return a note if ranks were not bound to the CPUs of their GPU, which can make steps slower."""
     reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
     named = ", ".join(dict.fromkeys(reasons))
@@ -162,7 +162,7 @@ def differences(
     stored_result: Result, result: Result, stored_steps: Iterable[Step], steps: Iterable[Step]
 ) -> list[str]:
     """One line a difference: where, what is stored, what the raw files give."""
-    found = list(_between("result.json", to_builtins(stored_result), to_builtins(result)))
+    found = list(_differences_at("result.json", to_builtins(stored_result), to_builtins(result)))
     of_steps: list[str] = []
     counts = [0, 0]
     for stored, step in zip_longest(stored_steps, steps):
@@ -170,19 +170,19 @@ def differences(
         counts[1] += step is not None
         if stored is not None and step is not None and stored != step:
             place = f"steps.jsonl step {step.step} rank {step.rank}"
-            of_steps += _between(place, to_builtins(stored), to_builtins(step))
+            of_steps += _differences_at(place, to_builtins(stored), to_builtins(step))
     if counts[0] != counts[1]:
         found.append(f"steps.jsonl has {counts[0]} steps, but the raw files have {counts[1]}")
     return found + of_steps
 
 
-def _between(path: str, stored: Any, computed: Any) -> Iterator[str]:
+def _differences_at(path: str, stored: Any, computed: Any) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(computed, dict):
         for key in sorted(stored.keys() | computed.keys()):
-            yield from _between(f"{path}: {key}", stored.get(key, ABSENT), computed.get(key, ABSENT))
+            yield from _differences_at(f"{path}: {key}", stored.get(key, ABSENT), computed.get(key, ABSENT))
     elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
         for index, (one, other) in enumerate(zip(stored, computed, strict=True)):
-            yield from _between(f"{path}[{index}]", one, other)
+            yield from _differences_at(f"{path}[{index}]", one, other)
     elif not _same(stored, computed):
         yield f"{path}: stored {stored!r}, but the raw files give {computed!r}"
 

@@ -26,10 +26,10 @@ from benchmarks.job_record import (
     JOB_SCRIPT,
     SCHEDULER,
     SUBMITTED,
-    Ended,
     JobEvent,
+    JobSubmission,
+    ProcessEnd,
     SchedulerEnd,
-    Submitted,
 )
 from benchmarks.text import printable
 from benchmarks.values import Benchmark, Phase, Plan, Step, benchmark_fields, benchmark_from, json_text
@@ -154,14 +154,14 @@ class RunFolder:
         except FileNotFoundError:
             raise _missing(self.path / STEPS) from None
 
-    def ended(self, phase: str, attempt: int = 1) -> list[Ended]:
+    def ended(self, phase: str, attempt: int = 1) -> list[ProcessEnd]:
         """Return how the processes of a phase ended; the first record of each rank counts."""
         place = self.phase_dir(phase, attempt)
         if (place / EXITS).exists():
-            return _decode_lines(place / EXITS, Ended)
-        found: dict[int, Ended] = {}
+            return _decode_lines(place / EXITS, ProcessEnd)
+        found: dict[int, ProcessEnd] = {}
         for path in place.glob(RANK_EXITS):
-            for one in _decode_lines(path, Ended, partly=True):
+            for one in _decode_lines(path, ProcessEnd, partly=True):
                 found.setdefault(one.rank, one)
         link = place / FIRST_FAILURE
         first = link.readlink().name.rpartition(" ")[2] if link.is_symlink() else ""
@@ -188,8 +188,8 @@ class RunFolder:
     def is_queued(self) -> bool:
         return (self.path / SUBMITTED).exists()
 
-    def submitted(self) -> Submitted:
-        return self.read(SUBMITTED, Submitted)
+    def submitted(self) -> JobSubmission:
+        return self.read(SUBMITTED, JobSubmission)
 
     def is_collected(self) -> bool:
         """Return whether the end of the last attempt is recorded; until then a queued run may still be running."""
@@ -386,7 +386,7 @@ def _decode_lines(path: Path, kind: type[ReadValue], *, partly: bool = False) ->
         raise files.cannot_read(error, path) from None
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(files.decoded(line, decoder))
+            found.append(files.decode_json(line, decoder))
         except files.NOT_JSON as error:
             if not partly:
                 raise RequestError(f"{path.name} cannot be read: {error}", where=f"{path}:{number}") from None

@@ -14,8 +14,8 @@ from benchmarks import files
 from benchmarks.values import (
     EachTime,
     PgleSeen,
+    RankStart,
     RunRecord,
-    Started,
     Step,
     Value,
     WorkerEnd,
@@ -35,7 +35,7 @@ EVENTS: Mapping[str, type[Value]] = {
     "end": WorkerEnd,
     "pgle": PgleSeen,
     "program": Program,
-    "started": Started,
+    "started": RankStart,
     "step": Step,
 }
 EVENT_FILES = "events-rank*.jsonl"
@@ -74,7 +74,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
         steps=EachTime(lambda: _steps(phase_dir, attempt)),
         ends=[end for _, end in found[WorkerEnd]],
         unreadable=unreadable,
-        started=[started for _, started in found[Started]],
+        started=[started for _, started in found[RankStart]],
         watched=dict(found[PgleSeen]),
     )
 

@@ -16,7 +16,7 @@ from benchmarks.request.resolve import LISTED, Request
 from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
-from benchmarks.text import aligned, plural, some
+from benchmarks.text import aligned, first_few, plural
 from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
 DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
@@ -59,12 +59,12 @@ def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -
 # --- what can work ------------------------------------------------------------------------------
 
 
-class Checked(NamedTuple):
+class CheckedCells(NamedTuple):
     """The valid cells with their benchmarks, and the refused ones."""
 
     cells: list["Cell"]
     benchmarks: list[Benchmark]
-    refused: list["Refused"]
+    refused: list["RefusedCell"]
 
     @property
     def names(self) -> list[str]:
@@ -72,9 +72,9 @@ class Checked(NamedTuple):
         return labels([*(one.request for one in self.cells), *(one.request for one in self.refused)])
 
 
-def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> Checked:
+def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> CheckedCells:
     """Resolve every cell before anything starts. If one cannot work, refuse all in one message."""
-    checked = Checked([], [], [])
+    checked = CheckedCells([], [], [])
     errors: list[RequestError] = []
     for request in requests:
         try:
@@ -82,7 +82,7 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
         except RequestError as error:
             errors.append(error)
             why = f" ({error.why})" if error.why else ""
-            checked.refused.append(Refused(request=request, reason=error.what + why))
+            checked.refused.append(RefusedCell(request=request, reason=error.what + why))
         else:
             checked.cells.append(Cell(request=request, digest=digest(benchmark), scale=scale_of(benchmark)))
             checked.benchmarks.append(benchmark)
@@ -92,7 +92,7 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
     return checked
 
 
-def _refuse_mixed_recipes(checked: Checked) -> None:
+def _refuse_mixed_recipes(checked: CheckedCells) -> None:
     """Scales of one recipe compare; those of two have another batch, and one table would hold both."""
     recipes: dict[bytes, tuple[Request, str]] = {}
     for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True):
@@ -108,7 +108,7 @@ def _refuse_mixed_recipes(checked: Checked) -> None:
             )
 
 
-def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
+def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestError:
     if not checked.cells and len({refused.reason for refused in checked.refused}) == 1:
         return errors[0]  # what is wrong is in none of the lists
     count = len(errors)
@@ -118,11 +118,11 @@ def _refusal(checked: Checked, errors: Sequence[RequestError]) -> RequestError:
     skip = [f"--skip_refused runs the other {others}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
     what = f"{count} of the {count + others} cells of the sweep cannot work, so nothing was started"
-    shown, commands = (some(texts, SHOWN_CELLS, "\n         ") for texts in (lines, [*skip, *cures]))
+    shown, commands = (first_few(texts, SHOWN_CELLS, "\n         ") for texts in (lines, [*skip, *cures]))
     return RequestError(what, where=shown, next_command=commands)
 
 
-def precision_note(checked: Checked) -> str:
+def precision_note(checked: CheckedCells) -> str:
     """Return a note if cells whose --dtype was left open train in different precisions; empty if not."""
     cells = zip(checked.cells, checked.benchmarks, strict=True)
     found = sorted({benchmark.dtype for cell, benchmark in cells if cell.request.dtype is None})
@@ -131,7 +131,7 @@ def precision_note(checked: Checked) -> str:
     return f"the cells train in {' and '.join(found)}, as their recipes do; --dtype sets one precision for all"
 
 
-def plan_text(checked: Checked, repeats: int) -> str:
+def plan_text(checked: CheckedCells, repeats: int) -> str:
     """Return the planned runs as text."""
     texts = [
         f"{scale_text(cell.scale)}, {benchmark.dtype}"
@@ -168,7 +168,7 @@ class Cell(Value, frozen=True):
     scale: Scale
 
 
-class Refused(Value, frozen=True):
+class RefusedCell(Value, frozen=True):
     """A cell that cannot work and was skipped by --skip_refused."""
 
     request: Request
@@ -194,7 +194,7 @@ class Sweep(Value, frozen=True):
     command: list[str]
     repeats: int
     cells: list[Cell]
-    refused: list[Refused]
+    refused: list[RefusedCell]
     runs: list[SweepRun]
     shown: bool = False  # its table, with every run valid: the same flags then start a new one
 
@@ -214,7 +214,7 @@ def key(requests: Sequence[Request], repeats: int) -> str:
     return hashlib.sha256(typed).hexdigest()[:12]
 
 
-def new_sweep(requests: Sequence[Request], checked: Checked, repeats: int, command: Sequence[str]) -> Sweep:
+def new_sweep(requests: Sequence[Request], checked: CheckedCells, repeats: int, command: Sequence[str]) -> Sweep:
     now = time.time()
     when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
     name = key(requests, repeats)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.statistics import RunningMean, median, median_of_counts
 from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeFacts, NodeRecord
-from benchmarks.text import some
+from benchmarks.text import first_few
 from benchmarks.values import Value
 
 # NVML's clocks event reasons that mean slower than asked for (NVIDIA, nvml.h of nvidia-ml-py 13).
@@ -247,7 +247,7 @@ def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
 
 def _notes(lost: Sequence[str], nodes: Sequence[NodeFacts], gpus: Sequence[_Gpu]) -> list[str]:
     """GPUs that were lost, and what should be the same everywhere and is not."""
-    found = [some(lost, between="; ")] if lost else []
+    found = [first_few(lost, between="; ")] if lost else []
     parts: dict[str, list[Any]] = {
         "drivers": [node.driver for node in nodes],
         "power limits (W)": [gpu.facts.power_limit_w for gpu in gpus],

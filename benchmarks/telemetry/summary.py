@@ -10,8 +10,8 @@ from itertools import groupby
 from benchmarks.statistics import RunningMean, median
 from benchmarks.telemetry.gpu import GpuFigures, GpuTelemetry
 from benchmarks.telemetry.samples import NodeRecord
-from benchmarks.text import Rows, plural, some
-from benchmarks.values import Benchmark, RunRecord, Started, Step, Value, Window
+from benchmarks.text import Rows, first_few, plural
+from benchmarks.values import Benchmark, RankStart, RunRecord, Step, Value, Window
 
 FEWEST_SAMPLES = 2
 
@@ -58,7 +58,7 @@ def of_run(
     return found, ""
 
 
-def window_unix(started: Sequence[Started], steps: Sequence[Step], window: Window) -> tuple[float, float] | None:
+def window_unix(started: Sequence[RankStart], steps: Sequence[Step], window: Window) -> tuple[float, float] | None:
     """Return when the first counted step began and the last one ended, by the clock of rank 0's host."""
     begin = next((start.unix_seconds for start in started if start.rank == 0), None)
     places = [place for place, step in enumerate(steps) if step.step in (window.first_step, window.last_step)]
@@ -144,7 +144,7 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
     if unreadable:
         found.append(f"{plural(len(unreadable), 'line')} could not be read (first: {unreadable[0]})")
     if cut:
-        found.append(f"not sampled to the window's end: {some(cut)}")
+        found.append(f"not sampled to the window's end: {first_few(cut)}")
     return found
 
 
@@ -189,7 +189,7 @@ class RankSpread(Value, frozen=True):
     notes: list[str]
 
 
-def rank_spread(steps: Iterable[Step], counted: Collection[int], started: Sequence[Started]) -> RankSpread | None:
+def rank_spread(steps: Iterable[Step], counted: Collection[int], started: Sequence[RankStart]) -> RankSpread | None:
     """Return the spread of the ranks over the counted steps of one attempt; None for fewer than two ranks."""
     wanted = frozenset(counted)
     medians = {
@@ -220,7 +220,7 @@ def rank_spread(steps: Iterable[Step], counted: Collection[int], started: Sequen
     )
 
 
-def _latest(started: Sequence[Started]) -> list[LateRank]:
+def _latest(started: Sequence[RankStart]) -> list[LateRank]:
     if len(started) < 2:
         return []
     first = min(start.unix_seconds for start in started)

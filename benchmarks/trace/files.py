@@ -21,7 +21,7 @@ SUMMARISE = "python launch/report.py trace"
 PROFILED_RUN = "python launch/run.py --backend=jax --model=llama2_tiny --profile=xplane"
 
 
-class Found(NamedTuple):
+class ProfilerFiles(NamedTuple):
     """The files of profilers in a place."""
 
     run: RunFolder | None
@@ -40,7 +40,7 @@ class Found(NamedTuple):
         return [path for path in self.files if NCCL_LOG.fullmatch(path.name)]
 
 
-def find_traces(place: Path) -> Found:
+def find_traces(place: Path) -> ProfilerFiles:
     """Find the traces of a file or folder; of a run, those of its measured phase in the last attempt with traces."""
     if not place.exists():
         raise RequestError("the file or folder does not exist", where=str(place))
@@ -70,7 +70,7 @@ def find_traces(place: Path) -> Found:
     attempt = ATTEMPT.fullmatch(parts[0]) if parts else None
     phase = parts[1] if attempt and len(parts) > 2 else None
     notes = ["phase profile: recorded without overlap for the profile, so it is not the measured run"]
-    return Found(
+    return ProfilerFiles(
         run=run,
         attempt=int(attempt[1]) if attempt else None,
         phase=phase,

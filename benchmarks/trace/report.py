@@ -13,7 +13,7 @@ from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.text import title
-from benchmarks.trace.files import NO_CALLS, PROFILED_RUN, REPORT, SQLITE, XPLANE, Found, find_traces
+from benchmarks.trace.files import NO_CALLS, PROFILED_RUN, REPORT, SQLITE, XPLANE, ProfilerFiles, find_traces
 from benchmarks.trace.kinds import read_kinds
 from benchmarks.trace.nccl import NcclCalls, read_calls
 from benchmarks.trace.nsys import read_nsys
@@ -142,7 +142,7 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
     return ProfiledRun(benchmark, steps)
 
 
-def _read_files(found: Found, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
+def _read_files(found: ProfilerFiles, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
     """Yield the summary of each file. A report of Nsight Systems is exported first if that was not done before."""
     kinds = read_kinds(Configs().root)
     several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 does not have a separate folder

@@ -38,7 +38,7 @@ def _rows(report: TraceReport) -> Rows:
     compared = report.comparison
     if report.files:
         files = [_file_text(file, report.place) for file in report.files[:MOST_ROWS]]
-        files += _more(len(report.files) - MOST_ROWS, "files")
+        files += _omitted_text(len(report.files) - MOST_ROWS, "files")
         rows.append(("traces" if len(report.files) > 1 else "trace", "\n".join(files)))
     if report.summaries:
         window = report.summaries[0].window
@@ -59,7 +59,7 @@ def _rows(report: TraceReport) -> Rows:
     return rows
 
 
-def _more(count: int, what: str) -> list[str]:
+def _omitted_text(count: int, what: str) -> list[str]:
     return [f"and {count} {what} more (--json has all)"] if count > 0 else []
 
 
@@ -89,7 +89,7 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
     read, there = len(report.summaries), len(report.files)
     of = f"; mean of {read} of {there} files" if read < there else ""
     title = f"time in the whole trace ({unit}{of})" if report.is_whole_trace else f"time in a step ({unit}{of})"
-    more = [f"  {line}" for line in _more(len(single) - MOST_ROWS, "hosts" if several else "devices")]
+    more = [f"  {line}" for line in _omitted_text(len(single) - MOST_ROWS, "hosts" if several else "devices")]
     return [title, *columns(rows, numbers=range(1, len(rows[0]))), *more]
 
 
@@ -130,5 +130,5 @@ def _nccl_part(calls: NcclCalls) -> list[str]:
         )
         for row in calls.rows[:MOST_CALLS]
     ]
-    more = _more(len(calls.rows) - MOST_CALLS, "types of call")
+    more = _omitted_text(len(calls.rows) - MOST_CALLS, "types of call")
     return [title, *columns(rows, numbers=range(2, 6)), *(f"  {line}" for line in more)]

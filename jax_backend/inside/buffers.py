@@ -23,7 +23,7 @@ HOPS = 4  # how far back an instruction without a name is followed
 _PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bitcast", "copy", "opt-barrier", "call"})
 
 
-class Placed(NamedTuple):
+class PlacedBuffer(NamedTuple):
     """A value and its place in memory."""
 
     name: str
@@ -42,7 +42,7 @@ class Maker(NamedTuple):
     operand: str = ""  # the first one
 
 
-class Held(NamedTuple):
+class LiveBuffer(NamedTuple):
     """Memory that is in use at the peak."""
 
     bytes: int
@@ -84,7 +84,9 @@ def _placed(text):
             allocations[number] = (int(match[2]), match[3])
         elif match := _PLACED.match(line):
             shape = _SHAPE.match(match[4])
-            placed.append(Placed(_whole(match[1]), number, int(match[2]), int(match[3]), shape[0] if shape else ""))
+            placed.append(
+                PlacedBuffer(_whole(match[1]), number, int(match[2]), int(match[3]), shape[0] if shape else "")
+            )
     return allocations, placed
 
 
@@ -171,4 +173,4 @@ def _telling(value, makers):
 
 def _held(value, size, makers, argument):
     maker = _maker(value, makers)
-    return Held(size, value.shape, value.name, maker.opcode, maker.op_name, maker.frame, argument)
+    return LiveBuffer(size, value.shape, value.name, maker.opcode, maker.op_name, maker.frame, argument)

@@ -83,8 +83,8 @@ def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
     """Check each flag separately, because jaxlib may refuse a list without naming the flag."""
     wrong: dict[str, str] = {}
     for word in words:
-        accepted, said = ask([word], python)
-        wrong |= {} if accepted else named(said, [word]) or {word: "its value is refused by"}
+        accepted, answer = ask([word], python)
+        wrong |= {} if accepted else named(answer, [word]) or {word: "its value is refused by"}
     if not wrong or not ask([], python)[0]:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed no message")
         raise CannotAskError(last[:300])
@@ -109,8 +109,8 @@ def main(argv: list[str]) -> int:
         return EXIT_BROKEN
     lines = [f"{word}: {why} {jaxlib()}" for word, why in wrong.items()]
     count = "1 flag" if len(flags) == 1 else f"{len(flags)} flags"
-    told = f"{jaxlib()} checked {count}" + ("" if lines or not flags else " and knows all of them")
-    print("\n".join([*lines, told]))
+    summary = f"{jaxlib()} checked {count}" + ("" if lines or not flags else " and knows all of them")
+    print("\n".join([*lines, summary]))
     return EXIT_REFUSED if lines else 0
 
 

@@ -78,10 +78,10 @@ def read_report(report: Path, log: Path) -> dict[str, float]:
     # Not next to the report: nsys makes an SQLite file of it, and needs locks that a shared disk may not have.
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
         command = ["nsys", "stats", "--report", TABLE, "--format", "csv", "--force-export", "true"]
-        said = run([*command, "--sqlite", f"{work}/report.sqlite", "--output", f"{work}/kernels", str(report)], log)
+        output = run([*command, "--sqlite", f"{work}/report.sqlite", "--output", f"{work}/kernels", str(report)], log)
         made = sorted(Path(work).glob("*.csv"))
         if not made:
-            skipped = next((line.strip() for line in said.splitlines() if "SKIPPED" in line), "without a reason")
+            skipped = next((line.strip() for line in output.splitlines() if "SKIPPED" in line), "without a reason")
             raise Failure(f"nsys made no table of {report}: {skipped}; its whole output is in {log}")
         shutil.copy(made[0], log.with_name("nsys-table.csv"))
         with made[0].open(encoding="utf-8-sig", errors="replace", newline="") as stream:

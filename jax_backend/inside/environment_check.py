@@ -67,9 +67,9 @@ def refuse_unknown_flags(kit):
     with kit.checking("jaxlib cannot check XLA's flags", ANOTHER_IMAGE):
         wrong = asked.problems(words)
     if wrong:
-        said = "; ".join(f"{word}: {why} {asked.jaxlib()}" for word, why in wrong.items())
+        text = "; ".join(f"{word}: {why} {asked.jaxlib()}" for word, why in wrong.items())
         raise kit.CheckFailure(
-            "XLA refuses its flags", said, "list successors with python launch/doctor.py flags FLAGS"
+            "XLA refuses its flags", text, "list successors with python launch/doctor.py flags FLAGS"
         )
 
 

@@ -136,11 +136,11 @@ class Module(NamedTuple):
 
     def executed(
         self, name: str, times: int = 1, branch: bool = False, within: tuple[str, ...] = ()
-    ) -> Iterator["Executed"]:
+    ) -> Iterator["ExecutedInstruction"]:
         """Yield all instructions that a computation reaches, including every branch of a conditional."""
         lines = self.computations.get(name, {})
         for line in lines.values():
-            yield Executed(line, lines, times, branch, within)
+            yield ExecutedInstruction(line, lines, times, branch, within)
             if line.opcode in _CALLERS:
                 often = times * (self.trips(line) or 0) if line.opcode == "while" else times
                 around = (*within, line.name) if line.opcode in ("fusion", "async-start") else within
@@ -178,7 +178,7 @@ class Module(NamedTuple):
         return list(found.values())
 
 
-class Executed(NamedTuple):
+class ExecutedInstruction(NamedTuple):
     """An instruction that a program runs."""
 
     line: Instruction

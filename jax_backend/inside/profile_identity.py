@@ -51,16 +51,16 @@ def identity(
 ) -> dict[str, Any]:
     """All that must be the same; plain values, ready for JSON."""
     return {
-        **_without(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
-        **_without(versions, OTHER_PACKAGES),
+        **_excluding(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
+        **_excluding(versions, OTHER_PACKAGES),
         **{f"the mesh's {axis}": size for axis, size in sorted(mesh.items())},
         "the device": device_kind,
         "the number of devices": devices,
-        **{f"XLA's flag {name}": value for name, value in _without(flags_of(xla_flags), OTHER_FLAGS).items()},
+        **{f"XLA's flag {name}": value for name, value in _excluding(flags_of(xla_flags), OTHER_FLAGS).items()},
     }
 
 
-def _without(values: Mapping[str, Any], beginnings: tuple[str, ...]) -> dict[str, Any]:
+def _excluding(values: Mapping[str, Any], beginnings: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in sorted(values.items()) if not name.startswith(beginnings)}
 
 
@@ -89,9 +89,9 @@ def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
     """Return why the profile next to this file cannot be used for the program `now`; None if it can."""
     path = Path(profile_json)
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        whole = hashlib.sha256(path.with_name("profile.pbtxt").read_bytes()).hexdigest() == said["sha256"]
-        found = differences(said["made_by"], now)
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        whole = hashlib.sha256(path.with_name("profile.pbtxt").read_bytes()).hexdigest() == stored["sha256"]
+        found = differences(stored["made_by"], now)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{CANNOT_BE_USED}: {error!r}; XLA would ignore it without a message"
     if not whole:

@@ -184,13 +184,13 @@ def settings_of(training):
     ropes = of(embeddings.RotaryEmbedding)
     names = training.parameters()
     return {
-        "norm_epsilon": kit.one(norm.epsilon for norm in of(normalizations.RMSNorm)),
+        "norm_epsilon": kit.common(norm.epsilon for norm in of(normalizations.RMSNorm)),
         **kit.rope_of(np.asarray(ropes[0].timescale, np.float64)),
-        "rope_interleaved": kit.one(turns_neighbours(rope) for rope in ropes),
-        "activation": kit.one(" x ".join(mlp.activations) for mlp in of(linears.MlpBlock)),
+        "rope_interleaved": kit.common(turns_neighbours(rope) for rope in ropes),
+        "activation": kit.common(" x ".join(mlp.activations) for mlp in of(linears.MlpBlock)),
         "tied_head": WHOLE["head"][0] not in names,
         "biases": any(name.endswith("bias") for name in names),
-        "attention_scale": kit.one(module.query_pre_attn_scalar or 1.0 for module in of(attentions.Attention)),
+        "attention_scale": kit.common(module.query_pre_attn_scalar or 1.0 for module in of(attentions.Attention)),
     }
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks.assets import GB, Asset, Found, Needs, compare, enough
+from benchmarks.assets import GB, Asset, AssetStatus, Needs, compare, has_usual_assets
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError
 from benchmarks.text import bytes_text, columns
 from launch.assets.hub import DEFAULT_ENDPOINT, TOKEN_VARIABLE, token_is_set
@@ -25,7 +25,7 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
         answer(data, "\n".join([*lines, "", last]))
         return EXIT_FAILED
     lines += [*_space_lines(found, out), ""]
-    if enough(found):
+    if has_usual_assets(found):
         what = (
             "all files" if all(one.state == "present" for one in found) else f"all files for engine {needs.backend}"
         )
@@ -33,10 +33,10 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
         lines.append(f"{out} has {what}")
         lines.append(f"  next:  python launch/run.py --backend={needs.backend} {run_flags} --dry_run")
     answer(data, "\n".join(lines + _next_lines(found, command, out)))
-    return EXIT_VALID if enough(found) else EXIT_FAILED
+    return EXIT_VALID if has_usual_assets(found) else EXIT_FAILED
 
 
-def look_for(asset: Asset, out: Path) -> Found:
+def look_for(asset: Asset, out: Path) -> AssetStatus:
     """Return the state of an asset below the folder of all assets."""
     folder = out / asset.folder
     sizes: dict[str, int] = {}
@@ -59,7 +59,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(next(path for path in (whole, *whole.parents) if path.exists())).free
 
 
-def _asset_lines(needs: Needs, found: list[Found]) -> list[str]:
+def _asset_lines(needs: Needs, found: list[AssetStatus]) -> list[str]:
     states: list[str] = [one.state for one in found] or ["not checked"] * len(needs.assets)
     rows: list[tuple[str, ...]] = [("what", "size", "state", "for", "where under --out")]
     for asset, state in zip(needs.assets, states, strict=True):
@@ -82,7 +82,7 @@ def _access_lines(needs: Needs) -> list[str]:
     return ["", *lines, f"{TOKEN_VARIABLE}  {'set' if token_is_set() else 'not set'}"] if lines else []
 
 
-def _space_lines(found: list[Found], out: Path) -> list[str]:
+def _space_lines(found: list[AssetStatus], out: Path) -> list[str]:
     free = free_bytes(out)
     missing = sum(one.missing_gb for one in found if not one.asset.only_for)
     optional = sum(one.missing_gb for one in found if one.asset.only_for)
@@ -93,7 +93,7 @@ def _space_lines(found: list[Found], out: Path) -> list[str]:
     return [*lines, "          too little space for the missing files"] if missing * GB > free else lines
 
 
-def _next_lines(found: list[Found], command: str, out: Path) -> list[str]:
+def _next_lines(found: list[AssetStatus], command: str, out: Path) -> list[str]:
     absent = [one.asset for one in found if one.state != "present"]
     downloadable = [asset for asset in absent if asset.repository]
     lines = []

@@ -147,7 +147,7 @@ class Scheduler:
 
 
 @contextlib.contextmanager
-def alone(path: Path, work: str) -> Iterator[None]:
+def exclusive_lock(path: Path, work: str) -> Iterator[None]:
     """Holds the lock `path` of a sweep or a suite, on any machine that sees its folder; it ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

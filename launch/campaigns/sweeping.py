@@ -22,7 +22,7 @@ from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Slot, Sweep, SweepRun
 from benchmarks.text import plural
 from benchmarks.values import Benchmark
-from launch.campaigns.scheduler import Scheduler, Work, alone
+from launch.campaigns.scheduler import Scheduler, Work, exclusive_lock
 from launch.machine.processes import interrupted_once
 from launch.running.runners import Runner, refused_text
 from launch.terminal.output import document
@@ -51,8 +51,8 @@ def run_sweep(
         note(precision)
     new = record.new_sweep(requests, checked, repeats, command)
     lock = output_dir / f".sweep-{new.key}.lock"
-    with alone(lock, "sweep"):
-        sweep = _found(output_dir, new) if resume else None
+    with exclusive_lock(lock, "sweep"):
+        sweep = _resumable_sweep(output_dir, new) if resume else None
         if sweep is None:
             sweep = new
             say(f"sweep of {plural(len(checked.cells) * repeats, 'run')}: {_path(output_dir, new)}")
@@ -96,14 +96,14 @@ class _Launcher:
             say("interrupted")
             with contextlib.suppress(StepmarkError):  # without an answer, runs count as running
                 self._scheduler.take_ended()
-            self._say_how_to_go_on()
+            self._say_how_to_resume()
             return EXIT_INTERRUPTED
         except (StepmarkError, OSError):
-            self._say_how_to_go_on()
+            self._say_how_to_resume()
             raise
         if not wait:
             say(f"{plural(len(self._scheduler.going), 'run')} in the queue, {len(waiting)} waiting")
-            self._say_how_to_go_on()
+            self._say_how_to_resume()
             document(self._report())
             return EXIT_FAILED if self._scheduler.start_failed else EXIT_VALID
         report = self._report()
@@ -111,7 +111,7 @@ class _Launcher:
         document(report)
         code = record.exit_code(self.sweep, self.results)
         if code != EXIT_VALID:
-            self._say_how_to_go_on()
+            self._say_how_to_resume()
         self._keep(msgspec.structs.replace(self.sweep, shown=code == EXIT_VALID))
         return code
 
@@ -131,11 +131,11 @@ class _Launcher:
     def _ended(self, work: Work, trouble: str | None) -> None:
         result = self.results[work.run_id] = result_of(self._output_dir / work.run_id)
         if trouble is not None:
-            told = [
+            runs = [
                 msgspec.structs.replace(run, trouble=trouble) if run.run_id == work.run_id else run
                 for run in self.sweep.runs
             ]
-            self._keep(msgspec.structs.replace(self.sweep, runs=told))
+            self._keep(msgspec.structs.replace(self.sweep, runs=runs))
             return
         say(f"{work.run_id}: {end_text(result)}")
         if result is not None and result.status == "failed":
@@ -144,7 +144,7 @@ class _Launcher:
             why = why_failed(RunFolder(self._output_dir / work.run_id))
             say(f"  {why}" if why else f"  next:  python launch/doctor.py logs {self._output_dir / work.run_id}")
 
-    def _say_how_to_go_on(self) -> None:
+    def _say_how_to_resume(self) -> None:
         say(f"{self._valid()}: {self._path}")
         if self._scheduler.going:
             say(f"still in the queue: {', '.join(self._scheduler.going)}")
@@ -164,7 +164,7 @@ class _Launcher:
 # --- texts, and the record of an earlier launcher -----------------------------------------------------------------
 
 
-def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
+def plan_text(checked: record.CheckedCells, repeats: int, runner: Runner) -> str:
     """Return the text of a sweep's dry run, which needs no Slurm, no image and no shared folder."""
     refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
     noted = ((b.backend, note) for b in checked.benchmarks for note in find_backend(b.backend).plan(b).notes)
@@ -174,7 +174,7 @@ def plan_text(checked: record.Checked, repeats: int, runner: Runner) -> str:
     return "\n\n".join(filter(None, [refused_text(refusals), record.plan_text(checked, repeats) + notes]))
 
 
-def _found(output_dir: Path, new: Sweep) -> Sweep | None:
+def _resumable_sweep(output_dir: Path, new: Sweep) -> Sweep | None:
     """Return the newest sweep of the same flags, if it is unfinished and its benchmarks are unchanged."""
     paths = sorted(output_dir.glob(f"sweep-*-{new.key}.json"))
     if not paths:

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import files
-from benchmarks.backend import Backend, CompilesAlone, SideProgram
-from benchmarks.compilation.compiled import Compiled, Job
+from benchmarks.backend import Backend, CompilesAhead, SideProgram
+from benchmarks.compilation.compiled import CompileReport, Job
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.values import Benchmark, Value
 from launch.checks.flags_check import refuse_unknown_flags
@@ -20,16 +20,16 @@ from launch.running.side_program import REPORT, run_side_program
 from launch.terminal import progress
 
 FOLDER, REQUEST, LOG, FAILED = "compile", "request.json", "log", "failed.json"
-Outcome = Compiled | StepmarkError
+Outcome = CompileReport | StepmarkError
 
 
-class Ended(Value, frozen=True):
+class CompileEnd(Value, frozen=True):
     """The whole program's own report."""
 
     jobs: int
 
 
-class Failed(Value, frozen=True):
+class CompileFailure(Value, frozen=True):
     exit_code: int  # of the process that compiled; negative: the signal that ended it
 
 
@@ -37,7 +37,7 @@ def compile_steps(
     benchmarks: Mapping[str, Benchmark], backend: Backend, *, make_environment: bool = False
 ) -> dict[str, Outcome]:
     """The program of each benchmark by its name, or the error that takes its place."""
-    if not isinstance(backend, CompilesAlone):
+    if not isinstance(backend, CompilesAhead):
         raise RequestError(
             f"{backend.title} cannot be compiled without its hardware",
             where=f"compile --backend={backend.name}",
@@ -64,7 +64,7 @@ def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, en
             doing = begun[-1] if begun else "importing the framework"
             show("compiling", max(0, len(begun) - 1), len(jobs), doing)
 
-        run_side_program(backend, engine, program, folder, Ended, look=look)
+        run_side_program(backend, engine, program, folder, CompileEnd, look=look)
     found = {name: _outcome(folders[name], job) for name, job in jobs.items()}
     if not any(isinstance(one, StepmarkError) for one in found.values()):
         shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
@@ -98,8 +98,8 @@ LINES_SHOWN = 5
 def _outcome(folder: Path, job: Job) -> Outcome:
     try:
         if not (folder / FAILED).exists():
-            return files.read_json(folder / REPORT, Compiled)
-        code = files.read_json(folder / FAILED, Failed).exit_code
+            return files.read_json(folder / REPORT, CompileReport)
+        code = files.read_json(folder / FAILED, CompileFailure).exit_code
     except (OSError, ValueError) as error:
         return RunError(f"{job.name}: the compiler left no readable report", where=str(folder), why=str(error))
     log = folder / LOG

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.backend import Backend, ProvesWork, SideProgram, backends
 from benchmarks.equivalence import equivalence
-from benchmarks.equivalence.equivalence import Computed, Proof
+from benchmarks.equivalence.equivalence import Proof, Side
 from benchmarks.equivalence.work import WorkCase, WorkReport, WorkRequest
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError
 from benchmarks.inside import work_kit
@@ -47,13 +47,13 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
     lora = first.benchmark.lora
     case, given = equivalence.case(lora, proof.dtype), equivalence.batches(model)
     source = _trained(proof, first, case, given, folder)
-    case, given = equivalence.handed_on(case, given, source)
+    case, given = equivalence.with_arrays_of(case, given, source)
     for other in others:
         second = _trained(proof, other, case, given, folder)
         proof.comparisons.append(equivalence.compare(model, source, second, lora, proof.tolerances))
 
 
-def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, folder: Path) -> Computed:
+def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, folder: Path) -> Side:
     """Return a backend's results of the case. Its versions and notes go to the proof."""
     report, computed = train(contender, {AS_IT_IS: (case, given)}, folder)
     proof.versions[contender.backend.name] = report.versions
@@ -63,7 +63,7 @@ def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, 
 
 def train(
     contender: Contender, cases: dict[str, tuple[WorkCase, Arrays]], folder: Path
-) -> tuple[WorkReport, dict[str, Computed]]:
+) -> tuple[WorkReport, dict[str, Side]]:
     """Run a backend's program once, for all of the cases."""
     benchmark = contender.benchmark
     folder = folder / benchmark.model.name / contender.backend.name
@@ -77,7 +77,7 @@ def train(
     gpus = machine_gpus.chosen(benchmark)
     report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport, gpus=gpus)
     return report, {
-        name: Computed(title, report.cases[name], work_kit.read(folder / name / work_kit.ARRAYS)) for name in cases
+        name: Side(title, report.cases[name], work_kit.read(folder / name / work_kit.ARRAYS)) for name in cases
     }
 
 

@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     """The answer of the program."""
 
     refused: dict[str, str]  # flag as given -> why
-    said: str = ""  # its last line, which names the compiler
+    summary: str = ""  # its last line, which names the compiler
     broken: str = ""  # why there is no answer
 
 
@@ -54,7 +54,7 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
         flag: line.removeprefix(f"{flag}: ") for line in lines for flag in flags if line.startswith(f"{flag}: ")
     }
     if done.returncode == EXIT_VALID or (done.returncode == EXIT_REFUSED and refused):
-        return Answer(refused, said=last)
+        return Answer(refused, summary=last)
     return Answer({}, broken=last or "".join(done.stderr.splitlines()[-1:]) or f"exit code {done.returncode}")
 
 
@@ -111,7 +111,7 @@ class CheckedFlags(Value, frozen=True):
 
     environment: str
     python: str | None
-    said: str
+    summary: str
     flags: list[CheckedFlag]
 
 
@@ -131,7 +131,7 @@ def report(text: str) -> tuple[list[CheckedFlags], str, int]:
             spec = next((one for one in specs if venvs.python_of(one)), specs[0])
             place = _checked(backend.flags_check(flags), spec)
             places.append(place)
-            lines += [place.said, *aligned([(row.flag, _cell(row)) for row in place.flags])]
+            lines += [place.summary, *aligned([(row.flag, _cell(row)) for row in place.flags])]
     refused = any(row.is_refused for place in places for row in place.flags)
     return places, "\n".join(lines), EXIT_REFUSED if refused else EXIT_VALID
 
@@ -139,13 +139,13 @@ def report(text: str) -> tuple[list[CheckedFlags], str, int]:
 def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
     python = venvs.python_of(spec)
     answer = Answer({}, broken="it does not exist yet") if python is None else ask(check, python)
-    said = f"environment '{spec.name}': {answer.said}"
+    summary = f"environment '{spec.name}': {answer.summary}"
     if answer.broken:
-        said = f"from the table only, without environment '{spec.name}': {answer.broken}"
+        summary = f"from the table only, without environment '{spec.name}': {answer.broken}"
     return CheckedFlags(
         environment=spec.name,
         python=None if python is None else str(python),
-        said=said,
+        summary=summary,
         flags=[
             CheckedFlag(
                 flag=fact.flag,

@@ -10,12 +10,12 @@ from benchmarks.files import cannot_read
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
 from benchmarks.values import Step
-from launch.terminal.documents import Checked, Why
+from launch.terminal.documents import RunCheck, Why
 
 MOST_SHOWN = 20
 
 
-def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
+def check_run(place: Path, *, repair: bool = False) -> tuple[RunCheck, int]:
     """Print and return the outcome, and the exit code. A run that cannot be read hides no other."""
     try:
         folder = _readable(place)
@@ -25,7 +25,7 @@ def check_run(place: Path, *, repair: bool = False) -> tuple[Checked, int]:
     except (OSError, StepmarkError) as error:
         refused = cannot_read(error, place) if isinstance(error, OSError) else error
         print(f"stepmark: {refused}", file=sys.stderr)
-        return Checked(path=str(place), agrees=None, error=Why(**refused.words())), refused.exit_code
+        return RunCheck(path=str(place), agrees=None, error=Why(**refused.words())), refused.exit_code
 
 
 def _readable(place: Path) -> RunFolder:
@@ -39,7 +39,7 @@ def _readable(place: Path) -> RunFolder:
     return folder
 
 
-def _verify(folder: RunFolder) -> tuple[Checked, int]:
+def _verify(folder: RunFolder) -> tuple[RunCheck, int]:
     result, steps = recompute(folder, find_backend(folder.benchmark().backend))
     counted = 0
 
@@ -51,7 +51,9 @@ def _verify(folder: RunFolder) -> tuple[Checked, int]:
 
     stored = differences(folder.stored_result(), result, folder.each_stored_step(), counting())
     found = [*folder.changed_since_sealed(), *stored]
-    checked = Checked(path=str(folder.path), agrees=not found, status=result.status, steps=counted, differences=found)
+    checked = RunCheck(
+        path=str(folder.path), agrees=not found, status=result.status, steps=counted, differences=found
+    )
     if not found:
         print(f"{folder.path}: agrees ({counted} steps, status {result.status})")
         return checked, EXIT_VALID
@@ -63,11 +65,11 @@ def _verify(folder: RunFolder) -> tuple[Checked, int]:
     return checked, EXIT_INVALID
 
 
-def _repair(folder: RunFolder) -> tuple[Checked, int]:
+def _repair(folder: RunFolder) -> tuple[RunCheck, int]:
     from launch.running.execute import store_result
 
     result = store_result(folder, find_backend(folder.benchmark().backend))
     print(f"{folder.path}: steps.jsonl and result.json written again (status {result.status})")
     for reason in result.reasons:
         print(f"  - {reason}")
-    return Checked(path=str(folder.path), agrees=None, status=result.status), EXIT_VALID
+    return RunCheck(path=str(folder.path), agrees=None, status=result.status), EXIT_VALID

@@ -136,17 +136,17 @@ def _ended(error: StepmarkError, code: int) -> int:
 
 def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
     """With --json, a command that has printed no document prints why, or its exit code."""
-    if output.wanted():
-        from launch.terminal.documents import Ended, Error, Why
+    if output.json_pending():
+        from launch.terminal.documents import Error, ExitDocument, Why
 
-        output.document(Ended(exit_code=code) if error is None else Error(error=Why(**error), exit_code=code))
+        output.document(ExitDocument(exit_code=code) if error is None else Error(error=Why(**error), exit_code=code))
     return code
 
 
 def _parse(command: Command) -> list[str]:
     # absl's own --help lists its dozens of internal flags; a command's --help shows the command's.
     if wants_help(command.arguments):
-        output.text_alone(_help(command))
+        output.text_only(_help(command))
         sys.exit(0)
     try:
         words = list(flags.FLAGS([sys.argv[0], *command.arguments]))

@@ -19,7 +19,7 @@ from benchmarks.configs import Kind
 from benchmarks.errors import RequestError, nearest
 from launch.cli.command import flags_of, only_argument
 from launch.cli.subcommands import COMMANDS
-from launch.terminal.output import text_alone
+from launch.terminal.output import text_only
 from launch.terminal.places import configs
 
 FOLDERS: dict[str, Kind] = {
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
     shell = only_argument(argv[1:], "stepmark completion bash")
     if shell not in shells:
         raise RequestError(f"unknown shell '{shell}': {nearest(shell, shells)}")
-    text_alone(("#compdef stepmark\n" if shell == "zsh" else "") + _words_function() + shells[shell])
+    text_only(("#compdef stepmark\n" if shell == "zsh" else "") + _words_function() + shells[shell])
     return 0
 
 

@@ -17,7 +17,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.text import aligned
 from launch.cli.command import JSON_WORD, Command, run_command, script, wants_help
 from launch.cli.subcommands import COMMANDS, SCRIPTS
-from launch.terminal.output import text_alone
+from launch.terminal.output import text_only
 
 TITLE = "Stepmark measures how fast a machine or a cluster trains an LLM."
 HELP = "stepmark COMMAND --help shows what a command does and its flags."
@@ -34,10 +34,10 @@ def chosen(words: list[str]) -> Command:
     if not rest or rest[0] == "help" or wants_help(rest[:1]):
         rows = [(name, summary(SCRIPTS / f"{name}.py")) for name in COMMANDS]
         rows.append(("completion", summary(SCRIPTS / "cli/completion.py")))
-        text_alone("\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP]))
+        text_only("\n".join([TITLE, "", "Commands:", *aligned(rows), "", HELP]))
         sys.exit(0)
     if rest[0] == "--version":
-        text_alone(f"stepmark {VERSION}")
+        text_only(f"stepmark {VERSION}")
         sys.exit(0)
     name, place = rest[0], words.index(rest[0])
     arguments = [*words[place + 1 :], *words[:place]]  # --json may come first

@@ -11,7 +11,7 @@ from absl import flags
 from benchmarks.errors import RequestError, closest, nearest
 from benchmarks.text import aligned
 from launch.cli.command import JSON, Command, run_command, wants_help
-from launch.terminal.output import text_alone
+from launch.terminal.output import text_only
 
 SCRIPTS = Path(__file__).parents[1]
 COMMANDS = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.py"))
@@ -44,7 +44,7 @@ class Subcommands(NamedTuple):
     def chosen(self, typed: str, arguments: list[str]) -> Command:
         if not arguments or arguments[0] not in self.by_name:
             if wants_help(arguments):
-                text_alone(self._help())
+                text_only(self._help())
                 sys.exit(0)
             self._refuse_misspelt(typed, arguments)
             arguments = [self.default(arguments), *arguments]

@@ -61,17 +61,17 @@ def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
 
 def _failed(log: Path) -> RunError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    said = lines[-1].strip() if lines else "no output"
-    in_use = "in use" in said or "could not bind" in said
+    last_line = lines[-1].strip() if lines else "no output"
+    in_use = "in use" in last_line or "could not bind" in last_line
     return RunError(
-        f"TensorBoard did not start or has ended: {said}",
+        f"TensorBoard did not start or has ended: {last_line}",
         where=str(log),
         next_command="--port=0" if in_use else "",
     )
 
 
 def watch(
-    server: "subprocess.Popen[bytes]", log: Path, update: Callable[[], list[str]], told: Sequence[str], seconds: float
+    server: "subprocess.Popen[bytes]", log: Path, update: Callable[[], list[str]], last: Sequence[str], seconds: float
 ) -> None:
     """Update the dashboard until the server ends or KeyboardInterrupt.
 
@@ -88,9 +88,9 @@ def watch(
         except Exception as error:  # what is served stays as it is, and the next update may do better
             troubles = [f"not updated: {type(error).__name__}: {error}"]
         for trouble in troubles:
-            if trouble not in told:
+            if trouble not in last:
                 print(f"stepmark: {trouble}", file=sys.stderr, flush=True)
-        told = troubles
+        last = troubles
         ended = time.monotonic()
         due = ended + max(seconds, REST * (ended - began))
     raise _failed(log)

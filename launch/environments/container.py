@@ -46,7 +46,7 @@ class MachineContainer(Runtime):
         benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.settings.image
         program = select_program(site)
         if not image:
-            raise images.none_known(benchmark.engine, self.spec.image, benchmark.hardware, site)
+            raise images.unknown_image(benchmark.engine, self.spec.image, benchmark.hardware, site)
         if benchmark.hardware.platform == "cuda":
             refuse_without_gpus(program)
         file = image_argument(program, site, image)
@@ -106,7 +106,7 @@ def _options(site: Site, image: str, own_folders: Sequence[str], gpus: list[str]
         user=f"{os.getuid()}:{os.getgid()}",
         user_name=name_of(os.getuid()),
         gpus=gpus,
-        handed_on=sorted(name for name in matter if not name.startswith(OF_THE_MACHINE)),
+        inherited_variables=sorted(name for name in matter if not name.startswith(OF_THE_MACHINE)),
     )
 
 

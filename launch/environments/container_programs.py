@@ -137,7 +137,7 @@ class ContainerOptions(Value, frozen=True):
     user: str  # UID:GID of the caller
     user_name: str
     gpus: list[str] | None = None  # by their UUIDs; None: none
-    handed_on: list[str] = []  # variables of the shell: their values are in no command
+    inherited_variables: list[str] = []  # variables of the shell: their values are in no command
 
 
 def command_words(
@@ -174,7 +174,7 @@ def command_words(
         *(f"--volume={mount}" for mount in options.mounts),
         f"--workdir={workdir}",
         *(f"--env={name}={value}" for name, value in variables.items()),
-        *(f"--env={name}" for name in options.handed_on),
+        *(f"--env={name}" for name in options.inherited_variables),
         f"--entrypoint={command[0]}",  # the image's own prints a banner
         options.image,
         *command[1:],
@@ -187,7 +187,7 @@ def client_variables(
     """Return the variables that the program itself is started with: apptainer's containers get theirs by them."""
     if options.program.name != "apptainer":
         return dict(shell)
-    handed_on = {name: shell[name] for name in options.handed_on if name in shell}
+    handed_on = {name: shell[name] for name in options.inherited_variables if name in shell}
     # The home is the caller's: packages that were installed there for another Python must not be found.
     inside = {"PYTHONNOUSERSITE": "1", **handed_on, **environment}
     return {**shell, **{f"APPTAINERENV_{name}": value for name, value in inside.items()}}

@@ -29,7 +29,7 @@ class ClusterContainer(Runtime):
         return self.spec.image_python
 
     def prepare(self) -> tuple[str, Origin]:
-        return self.spec.image_python, about(self.image_file(), self.benchmark.settings.image, self.spec.name)
+        return self.spec.image_python, image_origin(self.image_file(), self.benchmark.settings.image, self.spec.name)
 
     def identity(self) -> str | None:
         image = self.image_file()
@@ -86,7 +86,7 @@ def size_of(image: Path) -> int:
 # --- what a run writes down -------------------------------------------------------------------------
 
 
-def about(image: Path, name: str, environment: str) -> Origin:
+def image_origin(image: Path, name: str, environment: str) -> Origin:
     """Return the recorded origin of a container's image."""
     state = image.stat()
     return {

@@ -205,12 +205,12 @@ def _failure(making: Making, doing: str, lines: list[str]) -> RunError:
 # --- programs ---------------------------------------------------------------------------------
 
 
-class Ended(NamedTuple):
+class ProgramResult(NamedTuple):
     exit_code: int
     lines: list[str]
 
 
-def run(making: Making, command: list[str], on_line: Callable[[str], None] = lambda _line: None) -> Ended:
+def run(making: Making, command: list[str], on_line: Callable[[str], None] = lambda _line: None) -> ProgramResult:
     """Run one program, its output into the log file."""
     process = subprocess.Popen(
         command,
@@ -238,7 +238,7 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
                 with contextlib.suppress(OSError):
                     log.write(line)
                     log.flush()
-        return Ended(process.wait(), lines)
+        return ProgramResult(process.wait(), lines)
     except BaseException:
         for number in ASKED_FIRST:  # it leads its own group, and its children are in it
             with contextlib.suppress(ProcessLookupError, PermissionError):

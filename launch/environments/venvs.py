@@ -41,7 +41,7 @@ class Venv(Runtime):
             from benchmarks.machine import refusals
             from launch.machine import machine_gpus
 
-            too_old = refusals.old_driver(self.spec, machine_gpus.found())
+            too_old = refusals.old_driver(self.spec, machine_gpus.detect())
             if too_old is not None:
                 raise too_old
 

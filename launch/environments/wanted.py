@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec, backends, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, nearest, raised
+from benchmarks.errors import RequestError, capture, nearest
 from benchmarks.request import images
 from benchmarks.request.resolve import ANY, Request, resolve
 from benchmarks.values import Hardware, ImageNames, JobOptions, Site, Value
@@ -81,7 +81,7 @@ def refuse_untrainable(
         backend = find_backend(name.partition("/")[0])
         wanted = Request(backend=backend.name, engine=engine_of(name), model=model, site=site.name)
         asked = [replace(wanted, hardware=one.name, task=task) for one in devices for task in ("pretrain", "lora")]
-        errors = [error for one in asked for error in raised(partial(resolve, one, configs, backend))]
+        errors = [error for one in asked for error in capture(partial(resolve, one, configs, backend))]
         if spec.locks and len(errors) == len(asked):
             raise errors[0]
 
@@ -144,5 +144,5 @@ def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str |
     )
     found = [images.choose(typed, site, engine, own, device) for device in devices]
     if site.runtime == "container" and not any(found):
-        raise images.none_known(engine, own, devices[0], site)
+        raise images.unknown_image(engine, own, devices[0], site)
     return next((image for image in found if image), "")

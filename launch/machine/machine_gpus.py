@@ -17,7 +17,7 @@ from launch.terminal.progress import note
 
 
 @functools.cache
-def found() -> MachineGpus:
+def detect() -> MachineGpus:
     """Return the GPUs that a run may use; they are queried once."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # as pynvml does, which takes long to import
@@ -25,7 +25,7 @@ def found() -> MachineGpus:
         return MachineGpus(why_none=NO_DRIVER)
     from launch.machine import nvml
 
-    return nvml.found()
+    return nvml.detect()
 
 
 # --- a request on this machine ------------------------------------------------------------------
@@ -33,7 +33,7 @@ def found() -> MachineGpus:
 
 def rows(configs: Configs) -> list[Hardware]:
     """The hardware of this machine's kinds of GPU; one that configs/hardware does not list has no peaks."""
-    machine = found()
+    machine = detect()
     known = [configs.hardware(name) for name in configs.names("hardware")] if machine.gpus else []
     of_kinds = [
         next((row for row in known if machine_gpus.of_hardware(group[:1], row)), None)
@@ -41,7 +41,7 @@ def rows(configs: Configs) -> list[Hardware]:
         for group in machine_gpus.kinds(machine.gpus)
     ]
     for row in of_kinds:
-        configs.learn(row)
+        configs.register_hardware(row)
     return of_kinds
 
 
@@ -57,15 +57,15 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
     if configs.site(request.site).slurm is not None:
         return request
     of_kinds = rows(configs)
-    chosen_request = machine_gpus.with_gpus(request, found(), of_kinds, configs, backend)
-    surprise = request.hardware == machine_gpus.HERE or (request.hardware is None and found().why_none != NO_DRIVER)
+    chosen_request = machine_gpus.with_gpus(request, detect(), of_kinds, configs, backend)
+    surprise = request.hardware == machine_gpus.HERE or (request.hardware is None and detect().why_none != NO_DRIVER)
     if not of_kinds and surprise:
-        why = found().why_none
+        why = detect().why_none
         note(f"No GPU found; running on the CPU.{'' if why == NO_DRIVER else f' Reason: {why}'}", "")
     row = next((row for row in of_kinds if row.name == chosen_request.hardware), None)
     if row is not None:
         if chosen_request != request:
-            note(machine_gpus.choice_text(request, chosen_request, found()))
+            note(machine_gpus.choice_text(request, chosen_request, detect()))
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
             note(
@@ -81,15 +81,15 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
 
 def chosen(benchmark: Benchmark) -> list[MachineGpu]:
     """The GPUs that a run gets; none for a CPU."""
-    return [] if benchmark.hardware.kind == "cpu" else machine_gpus.chosen(benchmark, found())
+    return [] if benchmark.hardware.kind == "cpu" else machine_gpus.chosen(benchmark, detect())
 
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
     """Yield every reason why this machine's GPUs cannot run it. Their users are queried again for each run."""
     from benchmarks.machine import refusals as refused_here
 
-    found.cache_clear()
+    detect.cache_clear()
     sizes = scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
-    missing = refused_here.of_gpus(benchmark, found(), rows(configs), sizes)
-    busy = None if missing or allow_busy else refused_here.in_use(benchmark, found())
+    missing = refused_here.of_gpus(benchmark, detect(), rows(configs), sizes)
+    busy = None if missing or allow_busy else refused_here.in_use(benchmark, detect())
     yield from filter(None, [missing or busy, refused_here.of_memory(benchmark, backend)])

@@ -22,7 +22,7 @@ WHY_NONE = {
 T = TypeVar("T")
 
 
-def found() -> MachineGpus:
+def detect() -> MachineGpus:
     """Return the GPUs that a run may use."""
     try:
         pynvml.nvmlInit()
@@ -32,12 +32,12 @@ def found() -> MachineGpus:
             broken=error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         )
     try:
-        return _found()
+        return _detect()
     finally:
         pynvml.nvmlShutdown()
 
 
-def _found() -> MachineGpus:
+def _detect() -> MachineGpus:
     gpus, lost = [], []
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:

@@ -12,7 +12,7 @@ from benchmarks.mlperf.admission import BrokenRule, broken_rules, configuration_
 from benchmarks.mlperf.definitions import wall_minutes
 from benchmarks.mlperf.submission import clears_caches, division_of
 from benchmarks.model.plan_text import NOTHING_STARTED, phase_lines
-from benchmarks.text import aligned, some, title
+from benchmarks.text import aligned, first_few, title
 from benchmarks.values import Benchmark, JobOptions, Plan
 from launch.assets.needed import look_for
 from launch.slurm.options import seconds_of
@@ -80,7 +80,7 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
             faults += [f"{asset.folder}/{fault}" for fault in found.faults]
     if faults:
         raise RequestError(
-            f"the data of {benchmark.model.name} is incomplete: {some(faults, 4, '; ')}",
+            f"the data of {benchmark.model.name} is incomplete: {first_few(faults, 4, '; ')}",
             where=f"--data={benchmark.data}",
             why="NVIDIA's check of its mounts requires these sizes; other data would be another benchmark",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.errors import StepmarkError, raised
+from benchmarks.errors import StepmarkError, capture
 from benchmarks.request.resolve import Request
 from benchmarks.values import Benchmark, JobOptions
 from launch.slurm.submit import SlurmRunner
@@ -34,5 +34,5 @@ class SubmissionRunner(SlurmRunner):
         if benchmark.is_submission:
             from launch.mlperf.admit import refuse_missing_data
 
-            yield from raised(lambda: refuse_missing_data(benchmark, self._configs))
+            yield from capture(lambda: refuse_missing_data(benchmark, self._configs))
         yield from super().refusals(benchmark, patient=patient)

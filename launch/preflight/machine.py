@@ -57,7 +57,7 @@ def report() -> tuple[list[MachineCheck], str, int]:
 
 def _gpus() -> list[MachineCheck]:
     """Return the checks of the GPUs that a run may use, and of each GPU."""
-    machine = machine_gpus.found()
+    machine = machine_gpus.detect()
     if not machine.gpus:
         return [MachineCheck("GPUs", "failed" if machine.broken else "not_checked", machine.why_none)]
     cuda = f", CUDA up to {machine.cuda[0]}.{machine.cuda[1]}" if machine.cuda else ""
@@ -82,13 +82,13 @@ def _gpus() -> list[MachineCheck]:
 
 def _environments() -> list[MachineCheck]:
     """Return the checks of the environments for this machine's GPUs, or for its CPU."""
-    device = "cuda" if machine_gpus.found().gpus else "cpu"
+    device = "cuda" if machine_gpus.detect().gpus else "cpu"
     found = {spec.name: spec for spec in specs(configs(), (device,)).values()}
     return [_environment(spec) for spec in found.values() if spec.locks]
 
 
 def _environment(spec: EnvironmentSpec) -> MachineCheck:
-    check, machine = f"environment {spec.name}", machine_gpus.found()
+    check, machine = f"environment {spec.name}", machine_gpus.detect()
     too_old = refusals.old_driver(spec, machine) if machine.gpus else None
     if too_old:
         return MachineCheck(check, "failed", f"{too_old.what}; next: {too_old.next_command}")
@@ -104,10 +104,10 @@ def _container(name: str, known: Program | RequestError) -> MachineCheck:
     try:
         if isinstance(known, RequestError):
             raise known
-        if machine_gpus.found().gpus:
+        if machine_gpus.detect().gpus:
             programs.refuse_without_gpus(known)
     except RequestError as error:
         text = f"{error.what}: {error.why}; next: {error.next_command}"
         return MachineCheck(f"containers: {name}", "warning", text)
-    gpus = ", gives containers NVIDIA's GPUs" if machine_gpus.found().gpus else ""
+    gpus = ", gives containers NVIDIA's GPUs" if machine_gpus.detect().gpus else ""
     return MachineCheck(f"containers: {name}", "ok", f"{known.version}{gpus}")

@@ -20,7 +20,7 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.job_record import SchedulerEnd
 from benchmarks.preflight.nccl_tests import NcclResult, nccl_result
 from benchmarks.preflight.report import FAILING, PASSING, REPORT, Report, counts, failing, judge, node_list
-from benchmarks.preflight.values import Answer, Expected, Finding, ProbeSpec
+from benchmarks.preflight.values import Answer, Expectations, Finding, ProbeSpec
 from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import plural
 from benchmarks.values import Hardware, JobOptions, Site, Value, json_text
@@ -29,7 +29,7 @@ from launch.environments.wanted import specs, wanted_images
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
 from launch.slurm.helper_job import directives, job_environment, new_folder, render, shell_word
-from launch.slurm.options import named
+from launch.slurm.options import parse_node_list
 from launch.slurm.parsing import Node
 from launch.slurm.refusals import refuse_unseen
 from launch.slurm.waiting import Limits, Progress, wait
@@ -67,7 +67,7 @@ class Preflight:
 
     job: PreflightJob
     partition: str
-    wanted: Expected
+    wanted: Expectations
     down: dict[str, str]  # nodes that are not asked -> why
 
     @property
@@ -100,7 +100,7 @@ def prepare(
     if planned.image is not None and not planned.image.is_file():
         job = msgspec.structs.replace(job, image=None, hardware=None)
     asked = _asked(site, planned, configs)
-    wanted = Expected(
+    wanted = Expectations(
         asked=asked,
         hardware=[as_counted(device, max(there, default=0)) for device in hardware],
         program=f"{zlib.crc32((REPOSITORY / 'launch/inside/node_check.py').read_bytes()):08x}",
@@ -117,7 +117,7 @@ def sketch(
     Without a number or names of nodes it has one node, because only Slurm knows how many are up.
     """
     gpus = next((d for d in _hardware(site, configs) if d.kind == "gpu" and d.platform == "cuda"), None)
-    named_nodes = set(named(options.nodelist)) - set(named(options.exclude))
+    named_nodes = set(parse_node_list(options.nodelist)) - set(parse_node_list(options.exclude))
     image = None
     if site.runtime == "container":
         paths = [wanted.path for wanted in wanted_images(site)]
@@ -152,14 +152,14 @@ def with_gpus(
     of_gpus = any(device.kind == "gpu" for device in hardware) and options.gpus != "none"
     if options.nodelist or not of_gpus or not 0 < len(without) < len(found):
         return found, options
-    exclude = node_list([*named(options.exclude), *without])
+    exclude = node_list([*parse_node_list(options.exclude), *without])
     return [node for node in found if node.gpus], msgspec.structs.replace(options, exclude=exclude)
 
 
 def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tuple[JobOptions, int, dict[str, str]]:
     """All nodes that are up, or those that were named, or so many; and why the others are not asked."""
     names = [node.name for node in found]
-    asked = named(options.nodelist) if options.nodelist else names
+    asked = parse_node_list(options.nodelist) if options.nodelist else names
     unknown = [name for name in asked if name not in names]
     if unknown:
         raise RequestError(
@@ -168,7 +168,7 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
             why=f"it has {node_list(names)}",
             next_command="sinfo -N",
         )
-    excluded = set(named(options.exclude))
+    excluded = set(parse_node_list(options.exclude))
     wanted = [node for node in found if node.name in asked and node.name not in excluded]
     up = [node.name for node in wanted if node.up]
     down = {node.name: f"Slurm reports {node.state}, so it was not checked" for node in wanted if not node.up}

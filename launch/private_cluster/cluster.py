@@ -92,7 +92,7 @@ def record_of(name: str) -> Path:
     return folder_of(name) / "cluster.json"
 
 
-def recall(name: str) -> Cluster | None:
+def read_cluster(name: str) -> Cluster | None:
     """Return the cluster as it was started; None without a complete record."""
     try:
         return files.read_json(record_of(name), Cluster)
@@ -100,9 +100,9 @@ def recall(name: str) -> Cluster | None:
         return None
 
 
-def known(name: str) -> Cluster:
+def started_cluster(name: str) -> Cluster:
     """The cluster of this name, which must have been started."""
-    cluster = recall(name)
+    cluster = read_cluster(name)
     if cluster is None:
         raise RequestError(
             f"the private cluster '{name}' is not running",

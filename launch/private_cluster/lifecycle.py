@@ -26,10 +26,10 @@ from launch.private_cluster.cluster import (
     Cluster,
     Files,
     folder_of,
-    known,
-    recall,
+    read_cluster,
     record_of,
     site_file,
+    started_cluster,
 )
 
 Say = Callable[[str], None]
@@ -123,7 +123,7 @@ def make_own(folder: Path) -> None:
 
 def _still_up(wanted: ClusterRequest) -> Cluster | None:
     """The cluster of this name if its controller runs; a cluster without a controller is started again."""
-    cluster = recall(wanted.name)
+    cluster = read_cluster(wanted.name)
     if cluster is None or daemons.CONTROLLER not in daemons.owners(cluster):
         return None
     is_there = ClusterRequest(cluster.name, cluster.nodes, cluster.gpus_per_node, cluster.accounting)
@@ -224,7 +224,7 @@ def down(name: str, say: Say) -> int:
 
 def _stop(name: str, say: Say) -> int:
     """End every process, then remove every file but the logs; with or without a record of the cluster."""
-    cluster = recall(name)
+    cluster = read_cluster(name)
     files = cluster.files if cluster else Files(folder_of(name), (folder_of(name) / SOCKETS).resolve())
     found = processes.running(files.folder, files.daemons_conf)
     if found:
@@ -252,7 +252,7 @@ def _stop(name: str, say: Say) -> int:
 def status(name: str) -> Status | None:
     """Return the state of a cluster; None if it was not started, or was stopped."""
     _refuse_other_site(name)
-    cluster = recall(name)
+    cluster = read_cluster(name)
     if cluster is None:
         return None
     found = daemons.running(cluster)
@@ -284,7 +284,7 @@ def revive_node(name: str, node: str) -> None:
 
 def restart_controller(name: str) -> None:
     """Stop slurmctld, which saves its state, and start it again. Jobs continue meanwhile."""
-    cluster = known(name)
+    cluster = started_cluster(name)
     processes.end(
         lambda: [process for process in daemons.running(cluster) if process.owner == daemons.CONTROLLER],
         stop_seconds=CONTROLLER_STOP_SECONDS,
@@ -293,7 +293,7 @@ def restart_controller(name: str) -> None:
 
 
 def _with_node(name: str, node: str) -> Cluster:
-    cluster = known(name)
+    cluster = started_cluster(name)
     if node not in cluster.node_names:
         what = f"the private cluster '{name}' has no node '{node}'"
         raise UnknownName(what, node, cluster.node_names, where=f"--node={node}")

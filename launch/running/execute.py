@@ -105,9 +105,9 @@ def begin(
 
 def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
     """Refuse a folder with blanks in its name, because XLA and profilers split their options at blanks."""
-    told = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
-    told += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
-    if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in told):
+    words = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
+    words += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
+    if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in words):
         raise RequestError(
             "the run's folder has a space or a quote in its name, which would split XLA's flags",
             where=str(folder.path.parent),

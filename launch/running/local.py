@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks.files import cannot_write, mark_write_failure, passing, retried
-from benchmarks.job_record import Ended
+from benchmarks.job_record import ProcessEnd
 from benchmarks.runs.runfolder import EXITS, REPAIR
 from benchmarks.telemetry import samples
 from benchmarks.values import Phase, Step
@@ -46,7 +46,7 @@ def run_phase(
     containers: "Containers | None" = None,
     on_end: Callable[[], None] | None = None,
     broken: Callable[[], bool] = lambda: False,
-) -> list[Ended]:
+) -> list[ProcessEnd]:
     """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
 
     `on_end` is called as soon as none of them trains any more. `broken` says whether the machine has lost what they
@@ -78,7 +78,9 @@ def run_phase(
             containers.end(phase_dir, len(tasks))
     own_code = containers.exit_code if containers is not None else int
     ended = [
-        Ended(rank=rank, exit_code=None if rank in killed else own_code(task.returncode), interrupted=interrupted)
+        ProcessEnd(
+            rank=rank, exit_code=None if rank in killed else own_code(task.returncode), interrupted=interrupted
+        )
         for rank, task in enumerate(tasks)
     ]
     _write_exits(phase_dir, ended)
@@ -148,7 +150,7 @@ def _signal_group(task: "subprocess.Popen[bytes]", number: int) -> None:
         os.killpg(task.pid, number)
 
 
-def _write_exits(phase_dir: Path, ended: list[Ended]) -> None:
+def _write_exits(phase_dir: Path, ended: list[ProcessEnd]) -> None:
     lines = b"".join(msgspec.json.encode(process) + b"\n" for process in ended)
     try:
         (phase_dir / EXITS).write_bytes(lines)

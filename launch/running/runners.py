@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.backend import Backend, ReadsHub, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, StepmarkError, raised
+from benchmarks.errors import RequestError, StepmarkError, capture
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan
 
@@ -99,12 +99,12 @@ class LocalRunner(Runner):
             yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
         if benchmark.site.runtime != "container":  # whose programs are the image's
             yield from _program_refusals(backend.plan(benchmark))
-        yield from raised(lambda: runtime_of(benchmark, backend).refuse())
+        yield from capture(lambda: runtime_of(benchmark, backend).refuse())
         if isinstance(backend, ReadsHub):
             from launch.assets import site_hub
 
-            yield from raised(lambda: site_hub.refuse(benchmark, backend))
-        if machine_gpus.found().gpus:  # otherwise only the plan is looked at, and may be for any site
+            yield from capture(lambda: site_hub.refuse(benchmark, backend))
+        if machine_gpus.detect().gpus:  # otherwise only the plan is looked at, and may be for any site
             from benchmarks.request.refusals import without_transformer_engine
 
             yield from without_transformer_engine(benchmark, backend)
@@ -160,7 +160,7 @@ def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[Request
         yield RequestError(
             f"{benchmark.model.name} needs {bytes_text(needed)} of memory, but this machine has {bytes_text(have)}",
             where=f"--model={benchmark.model.name} on this machine's CPU",
-            why=f"choose a smaller model, or a cluster with --site=NAME; {machine_gpus.found().why_none}",
+            why=f"choose a smaller model, or a cluster with --site=NAME; {machine_gpus.detect().why_none}",
             next_command="python launch/run.py --list",
         )
 

@@ -62,7 +62,7 @@ def run_side_program(
 def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
     """Return the Python of the engine's environment, made if necessary. Refuse a driver that is too old."""
     spec = backend.environment(engine, program.platform)
-    too_old = refusals.old_driver(spec, machine_gpus.found()) if gpus else None
+    too_old = refusals.old_driver(spec, machine_gpus.detect()) if gpus else None
     if too_old is not None:
         raise too_old
     return venvs.ensure(spec)

@@ -12,7 +12,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import JobOptions, Value
 from launch.machine.this_machine import name_of
 from launch.slurm.client import Slurm
-from launch.slurm.options import named
+from launch.slurm.options import parse_node_list
 from launch.slurm.parsing import Node, Partition
 
 NODE_PROGRAM = Path(__file__).with_name("ask_node.sh")
@@ -195,7 +195,7 @@ def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
     kept = {
         name: getattr(options, name) for name in ("partition", "account", "qos", "reservation", "constraint", "mpi")
     }
-    kept |= {"exclude": options.exclude, "nodelist": next(iter(named(options.nodelist)), None)}
+    kept |= {"exclude": options.exclude, "nodelist": next(iter(parse_node_list(options.nodelist)), None)}
     words = [f"--{name}={value}" for name, value in kept.items() if value]
     one_gpu = ["--gpus-per-node=1" if options.gpus == "gpus_per_node" else "--gres=gpu:1"] if gpus else []
     return [f"--time={NODE_MINUTES}", *words, *one_gpu, *options.arguments]

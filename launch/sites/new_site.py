@@ -197,9 +197,9 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
 
 def _images_folder() -> Path:
     """Return a folder next to the checkout, where space is likely, or one in STEPMARK_HOME."""
-    beside = REPOSITORY.resolve().parent
-    fits = (REPOSITORY / ".git").exists() and os.access(beside, os.W_OK)
-    return beside / "stepmark_images" if fits else places.stepmark_home() / "images"
+    parent = REPOSITORY.resolve().parent
+    fits = (REPOSITORY / ".git").exists() and os.access(parent, os.W_OK)
+    return parent / "stepmark_images" if fits else places.stepmark_home() / "images"
 
 
 # --- what follows from the facts ---

@@ -237,7 +237,7 @@ def run_import(planned: ImportJob) -> dict[str, Failure]:
         Limits(queue_seconds=QUEUE_SECONDS, quiet_seconds=QUIET_SECONDS),
     )
     state = f"the job ended: {ended.state}" if ended else f"no progress for {QUIET_SECONDS:.0f} s: job cancelled"
-    found = {image.image: _why(planned.folder, image, job_id, state) for image in planned.to_import}
+    found = {image.image: _failure_of(planned.folder, image, job_id, state) for image in planned.to_import}
     return {image: why for image, why in found.items() if why}
 
 
@@ -266,7 +266,7 @@ def _key(image: WantedImage) -> str:
     return image.path.stem
 
 
-def _why(folder: Path, image: WantedImage, job_id: str, state: str) -> Failure | None:
+def _failure_of(folder: Path, image: WantedImage, job_id: str, state: str) -> Failure | None:
     """Return why an image is missing; None if it exists."""
     code = _last_line(folder / f"{_key(image)}.end")
     if code == "0" and image.path.is_file():

@@ -19,7 +19,7 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from launch.machine.this_machine import name_of
 from launch.slurm import parsing
-from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, Failed
+from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, SlurmError
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
 from launch.terminal import places
 from launch.terminal.progress import say
@@ -52,9 +52,9 @@ class Slurm:
         The run's folder, in which the script lies, is its working folder: a job can be found by it. After an answer
         that was lost the controller may have the job: it is sent again only if no job of the run appears.
         """
-        run_id, unanswered = script.parent.name, list[Failed]()
+        run_id, unanswered = script.parent.name, list[SlurmError]()
 
-        def taken_after_all(error: Failed) -> str | None:
+        def taken_after_all(error: SlurmError) -> str | None:
             if PERHAPS_TAKEN.search(error.words):
                 unanswered.append(error)
                 return self._await_job(run_id)
@@ -63,7 +63,7 @@ class Slurm:
         try:
             job = self._commands.retry(lambda: self._sbatch(script, environment), taken_after_all)
             return self._cancel_surplus(run_id, job) if unanswered else job
-        except Failed as error:
+        except SlurmError as error:
             if unanswered:
                 if job_id := self._await_job(run_id):
                     return self._cancel_surplus(run_id, job_id)
@@ -200,7 +200,7 @@ class Slurm:
         command = ["srun", f"--mpi={plugin}", "--ntasks=1", "--test-only", "true"]
         try:
             self._commands.run(command, self._commands.asking_environment())
-        except Failed as error:  # it may also refuse the test job
+        except SlurmError as error:  # it may also refuse the test job
             lines = (line.rpartition(": ")[2] for line in error.words.splitlines() if "pmi" in line.lower())
             return next(lines, "")
         return ""
@@ -218,7 +218,7 @@ class Slurm:
         command = ["srun", "--nodes=1", "--ntasks=1", *arguments, *program]
         try:
             return self._commands.run(command, self._commands.asking_environment(), seconds=seconds)
-        except Failed as error:
+        except SlurmError as error:
             raise RunError(
                 "Slurm could not run a program on a node",
                 where=f"srun {' '.join(arguments)}",
@@ -238,7 +238,7 @@ class Slurm:
         text = self._commands.run(command, dict(environment) | self._commands.configuration(), script.parent)
         numbers = re.findall(r"^(\d+)(?:;.*)?$", text, re.MULTILINE)  # NUMBER, or NUMBER;CLUSTER
         if not numbers:
-            raise Failed(command, f"it did not print a job number: {text.strip()[:WORDS_SHOWN]}")
+            raise SlurmError(command, f"it did not print a job number: {text.strip()[:WORDS_SHOWN]}")
         return str(numbers[-1])
 
     # --- ends ---

@@ -22,15 +22,15 @@ SKEW_SECONDS = 300.0
 @retried
 def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -> Result:
     """May be called again, and by two shells at once: one waits for the other, and both find the same."""
-    with _alone(folder):
-        for attempt, end in matched(folder, ends).items():
+    with _exclusive(folder):
+        for attempt, end in ends_by_attempt(folder, ends).items():
             _write_down(folder, attempt, end)
         result = finish(folder, backend)
         write_ended(folder)
         return result
 
 
-def matched(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
+def ends_by_attempt(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
     """Return the scheduler's record of each attempt; attempt 0 is a job that never started.
 
     Each attempt records its job and how often that had been requeued. The scheduler's rows of a job have that order,
@@ -80,7 +80,7 @@ def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: RunFolder) -> Iterator[None]:
+def _exclusive(folder: RunFolder) -> Iterator[None]:
     """Let one shell at a time in. On a file system without locks, only atomic files protect the run."""
     path = folder.path / BENCHMARK
     with path.open("rb+" if os.access(path, os.W_OK) else "rb") as stream:  # NFS locks only what it may write

@@ -34,7 +34,7 @@ NO_ANSWER = re.compile(
 UNKNOWN_JOB = re.compile(r"invalid job id|already completing|job/step already", re.IGNORECASE)
 
 
-class Failed(Exception):
+class SlurmError(Exception):
     """A command of Slurm that did not end well; `words` is what it said."""
 
     def __init__(self, command: Sequence[str], words: str) -> None:
@@ -69,7 +69,7 @@ class Commands:
         """Return the output of a command; retry while the controller does not answer."""
         try:
             return self.retry(lambda: self.run(command, self.asking_environment()), None, patience_seconds)
-        except Failed as error:
+        except SlurmError as error:
             raise RunError(
                 f"{command[0]} failed",
                 where=f"site '{self._site.name}'",
@@ -80,7 +80,7 @@ class Commands:
     def retry(
         self,
         ask: Callable[[], str],
-        after_all: Callable[[Failed], str | None] | None = None,
+        after_all: Callable[[SlurmError], str | None] | None = None,
         patience_seconds: float | None = None,
     ) -> str:
         """The answer of `ask`, tried again with growing pauses while the controller does not answer.
@@ -92,7 +92,7 @@ class Commands:
         while True:
             try:
                 return ask()
-            except Failed as error:
+            except SlurmError as error:
                 if not error.no_answer:
                     raise
                 waited = time.monotonic() - before
@@ -131,12 +131,14 @@ class Commands:
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            raise Failed(command, f"{command[0]} did not end within {limit:.0f} s") from None
+            raise SlurmError(command, f"{command[0]} did not end within {limit:.0f} s") from None
         finally:
             _end(process)
         text, words = out.decode(errors="replace"), err.decode(errors="replace").strip()
         if process.returncode != 0 or (NO_ANSWER.search(words) and not text):
-            raise Failed(command, words[-WORDS_SHOWN:] or f"{command[0]} ended with exit code {process.returncode}")
+            raise SlurmError(
+                command, words[-WORDS_SHOWN:] or f"{command[0]} ended with exit code {process.returncode}"
+            )
         return text
 
     def _program(self, name: str) -> str:

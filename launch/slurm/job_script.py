@@ -125,7 +125,7 @@ def fill(template: Path, **values: Any) -> str:
 # --- the plan of a job ---------------------------------------------------------------------------
 
 
-def prepared(benchmark: Benchmark, backend: Backend, options: JobOptions, *, container: bool) -> Plan:
+def job_plan(benchmark: Benchmark, backend: Backend, options: JobOptions, *, container: bool) -> Plan:
     """Return the plan of the job. `container`: whether its phases run in one."""
     plan = backend.plan(benchmark)
     check = backend.check_phase(benchmark) if options.check and isinstance(backend, Checks) else None
@@ -175,7 +175,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
 
 def directive_lines(options: JobOptions, own: Mapping[str, object], gpus: int) -> list[str]:
     """The `#SBATCH` lines of any job of Stepmark's; `own` is what the job says itself, `gpus` those of a node."""
-    said: dict[str, object] = {
+    directives: dict[str, object] = {
         **dict.fromkeys(("job-name", "nodes", "ntasks-per-node")),
         "time": options.time,
         "exclusive": options.exclusive,
@@ -199,7 +199,7 @@ def directive_lines(options: JobOptions, own: Mapping[str, object], gpus: int) -
     }
     found = [
         f"--{name}" if value is True else f"--{name}={directive_word(str(value))}"
-        for name, value in said.items()
+        for name, value in directives.items()
         if value is not None and value is not False
     ]
     split = [argument.partition("=") for argument in options.arguments]

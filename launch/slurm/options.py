@@ -155,7 +155,7 @@ def seconds_of(time: str, where: str = "--time") -> int:
 # --- lists of nodes -----------------------------------------------------------------------------
 
 
-def named(text: str | None) -> list[str]:
+def parse_node_list(text: str | None) -> list[str]:
     """Return the nodes of a Slurm list, or of a file of names if the text has a slash."""
     if text is None or "/" not in text:
         return node_names(text or "")

@@ -303,7 +303,7 @@ NEVER = {
 }  # fmt: skip
 
 
-def never(reason: str | None) -> str | None:
+def permanent_reason(reason: str | None) -> str | None:
     """Return Slurm's reason why the job can never start; None if it waits."""
     word = (reason or "").strip("()").partition(",")[0].strip()  # less what it adds: ReqNodeNotAvail, Unavailable...
     # squeue writes blanks where scontrol writes underscores
@@ -314,5 +314,5 @@ def explain(state: str, reason: str | None) -> str:
     """Describe the state of a job in the queue."""
     if state != "PENDING":
         return f"is {state.lower().replace('_', ' ')}"
-    what = "can never start" if never(reason) else "waits"
+    what = "can never start" if permanent_reason(reason) else "waits"
     return f"{what} ({reason})" if reason else what

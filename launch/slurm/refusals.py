@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benchmarks.errors import RequestError, StepmarkError, raised
+from benchmarks.errors import RequestError, StepmarkError, capture
 from benchmarks.request import images
-from benchmarks.text import plural, some
+from benchmarks.text import first_few, plural
 from benchmarks.values import Benchmark, JobOptions, Site
 from launch.environments import venvs
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
-from launch.slurm.options import named, seconds_of
+from launch.slurm.options import parse_node_list, seconds_of
 from launch.slurm.parsing import Node, Partition, clock_text
 
 WAITS_FOR_EVER = "Slurm would accept the job and never start it"
@@ -67,7 +67,7 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
     if benchmark.data.startswith("/"):
         needed.append(("the dataset", Path(benchmark.data), f"cp -r {benchmark.data} {seen}"))
     for what, path, further in needed:
-        yield from raised(partial(refuse_unseen, benchmark.site, what, path, further))
+        yield from capture(partial(refuse_unseen, benchmark.site, what, path, further))
 
 
 def refuse_unseen(site: Site, what: str, path: Path, further: str) -> None:
@@ -100,7 +100,7 @@ def refused_by(
             why=WAITS_FOR_EVER,
             next_command=f"--time={clock_text(at_most)}",
         )
-    excluded = set(named(options.exclude))
+    excluded = set(parse_node_list(options.exclude))
     usable = [node for node in nodes if node.name not in excluded]
     too_many = _too_many(benchmark.nodes, options, partition, len(usable))
     if too_many:
@@ -123,7 +123,7 @@ def refused_by(
     up = len(fitting) - len(down)
     if good and up < benchmark.nodes:
         wanted = plural(benchmark.nodes, "node")
-        notes.append(f"the job will wait, because {up} of {wanted} are up: {some(down)}")
+        notes.append(f"the job will wait, because {up} of {wanted} are up: {first_few(down)}")
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
@@ -133,5 +133,5 @@ def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: in
     if wanted > min(usable, partition.nodes):
         left = " after --exclude" if options.exclude else ""
         return f"the partition has {min(usable, partition.nodes)}{left}"
-    listed = len(named(options.nodelist))
+    listed = len(parse_node_list(options.nodelist))
     return f"--nodelist has {listed}, and a job gets all of them" if listed > wanted else ""

@@ -22,7 +22,7 @@ from benchmarks.text import duration_text, folded
 from benchmarks.values import Benchmark
 from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
-from launch.slurm.parsing import QueueState, explain, never
+from launch.slurm.parsing import QueueState, explain, permanent_reason
 
 # A run without a step for so long, and for so many times what a step takes, may hang.
 QUIET_SECONDS = 60.0
@@ -158,7 +158,7 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
     else:
         row.state = in_queue.state.lower()
         row.detail = explain(in_queue.state, in_queue.reason)
-        row.impossible = never(in_queue.reason) if in_queue.state == "PENDING" else None
+        row.impossible = permanent_reason(in_queue.reason) if in_queue.state == "PENDING" else None
         if in_queue.state == "RUNNING":
             row.detail = _hangs(row, "it may hang")
 

@@ -14,8 +14,8 @@ import msgspec
 
 from benchmarks.backend import Backend, find_backend
 from benchmarks.configs import Configs
-from benchmarks.errors import RequestError, RunError, StepmarkError, raised
-from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, Submitted
+from benchmarks.errors import RequestError, RunError, StepmarkError, capture
+from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, JobSubmission
 from benchmarks.runs.runfolder import RunFolder, new_run_id, write_atomically
 from benchmarks.secret_rules import hidden, shell_secrets
 from benchmarks.values import Benchmark, JobOptions, Plan, Site
@@ -47,11 +47,11 @@ class SlurmRunner(Runner):
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
         """Yield every reason why this job could never run there, before anything is made."""
         backend = find_backend(benchmark.backend)
-        yield from raised(lambda: runtime_of(benchmark, backend).refuse())
+        yield from capture(lambda: runtime_of(benchmark, backend).refuse())
         image, notes = None, list[str]()
         with contextlib.suppress(RequestError):  # it was just said
             image = runtime_of(benchmark, backend).image_file()
-        yield from raised(lambda: site_hub.refuse(benchmark, backend))
+        yield from capture(lambda: site_hub.refuse(benchmark, backend))
         slurm = Slurm(self._site) if patient else self._asked_once
         output_dir = self._output_dir.absolute()
         yield from of_the_cluster(benchmark, self.options_of(benchmark), slurm, output_dir, image, notes)
@@ -64,7 +64,7 @@ class SlurmRunner(Runner):
 
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
         in_container = benchmark.site.runtime == "container"
-        return job_script.prepared(benchmark, backend, self.options_of(benchmark), container=in_container)
+        return job_script.job_plan(benchmark, backend, self.options_of(benchmark), container=in_container)
 
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:
         """Return the job script as it would be submitted, without asking Slurm or making anything.
@@ -78,7 +78,7 @@ class SlurmRunner(Runner):
             return ""
         options = self.options_of(benchmark)
         folder = RunFolder(self._output_dir.absolute() / new_run_id(benchmark))
-        plan = job_script.prepared(benchmark, backend, options, container=image is not None)
+        plan = job_script.job_plan(benchmark, backend, options, container=image is not None)
         return f"job.sbatch\n\n{_script(folder, benchmark, plan, python, image, options, self._job)}".rstrip("\n")
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
@@ -117,7 +117,7 @@ def submit(
     python, origin = runtime.prepare()
     folder = RunFolder.create(output_dir.absolute(), run_id)
     try:
-        plan = job_script.prepared(benchmark, backend, options, container=image is not None)
+        plan = job_script.job_plan(benchmark, backend, options, container=image is not None)
         kept_off = not_adopted(os.environ)
         notes = [f"variables that the job does not inherit: {', '.join(kept_off)}"] if kept_off else []
         begin(folder, benchmark, plan, python, origin, job.labels, notes)
@@ -161,7 +161,7 @@ def _script(
 
 def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout: float | None) -> None:
     """Written down before and after: a launcher that dies in between leaves a run whose job can be found."""
-    submitted = Submitted(
+    submitted = JobSubmission(
         site=benchmark.site.name,
         job_id=None,
         submitted=time.time(),

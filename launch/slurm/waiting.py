@@ -15,7 +15,7 @@ from benchmarks.text import duration_text
 from benchmarks.values import Site
 from launch.slurm.client import Slurm, final_ends
 from launch.slurm.helper_job import job_environment
-from launch.slurm.parsing import NOT_ENDED, explain, never
+from launch.slurm.parsing import NOT_ENDED, explain, permanent_reason
 from launch.terminal.progress import Show, shown
 
 LOOK_SECONDS = 0.25
@@ -44,7 +44,7 @@ def run_parts(
     text: str,
     ends: Sequence[Path],
     written: Callable[[str], int],
-    said: Callable[[int, int], str],
+    describe: Callable[[int, int], str],
     limits: Limits,
 ) -> tuple[str, SchedulerEnd | None]:
     """Submit a job whose parts each leave a file at their end, and wait; its number, and its end as `wait` has it.
@@ -62,7 +62,7 @@ def run_parts(
 
     def progress() -> Progress:
         parts, size = done(), written(job_id)
-        return Progress(parts * 10**15 + size, said(parts, size), parts, len(ends))
+        return Progress(parts * 10**15 + size, describe(parts, size), parts, len(ends))
 
     return job_id, wait(slurm, job_id, progress, lambda: done() == len(ends), limits)
 
@@ -105,7 +105,7 @@ def _wait(
             queued = explain(state.state, state.reason)
             if state.state == "RUNNING" and not runs:
                 runs, news = True, now
-            if state.state == "PENDING" and (impossible := never(state.reason)):
+            if state.state == "PENDING" and (impossible := permanent_reason(state.reason)):
                 raise _not_started(job_id, impossible, f"scontrol show job {job_id}")
         if not runs and now - submitted > limits.queue_seconds:
             why = f"{queued} for more than {limits.queue_seconds:g} s"

@@ -24,7 +24,7 @@ from launch.running.execute import StepSink
 from launch.running.screen import Screen, show_result
 from launch.slurm.client import Slurm, final_ends, slurm_of
 from launch.slurm.collect import collect
-from launch.slurm.parsing import explain, never
+from launch.slurm.parsing import explain, permanent_reason
 from launch.slurm.run_states import find_job, quiet_limit
 
 WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
@@ -141,7 +141,7 @@ class _Watch:
         if state.state == "PENDING" or (state.state != "RUNNING" and not self._attempt):
             start = f"; may start at {state.start}" if state.start else ""
             self._screen.waiting(f"job {state.job_id}: {explain(state.state, state.reason)}{start}")
-        reason = never(state.reason) if state.state == "PENDING" else None
+        reason = permanent_reason(state.reason) if state.state == "PENDING" else None
         if reason and not self._cancelled:
             self._screen.note(f"job {state.job_id} was cancelled, because it can never start: {reason}")
             self._slurm.cancel(state.job_id)

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from benchmarks.assets import Found, Needs
+from benchmarks.assets import AssetStatus, Needs
 from benchmarks.measuring.summary import Result
 from benchmarks.nightly.values import CellReport
 from benchmarks.preflight.report import Report
@@ -25,7 +25,7 @@ class Error(Value, frozen=True):
     exit_code: int
 
 
-class Ended(Value, frozen=True):
+class ExitDocument(Value, frozen=True):
     """The document of a command without another answer."""
 
     exit_code: int
@@ -54,7 +54,7 @@ class Runs(Value, frozen=True):
 class DryRun(Value, frozen=True):
     benchmark: dict[str, Any]  # as in benchmark.json
     plan: Plan
-    beside: str  # a job script, or what is pulled first
+    preview: str  # a job script, or what is pulled first
     refusals: list[Why]  # would be refused now
 
 
@@ -78,7 +78,7 @@ class State(Value, frozen=True):
     detail: str
 
 
-class Checked(Value, frozen=True):
+class RunCheck(Value, frozen=True):
     """A run held against its raw files."""
 
     path: str
@@ -90,14 +90,14 @@ class Checked(Value, frozen=True):
 
 
 class CheckedRuns(Value, frozen=True):
-    runs: list[Checked]
+    runs: list[RunCheck]
 
 
 class CheckedArchive(Value, frozen=True):
     file: str
     whole: bool
     differences: list[str]
-    runs: list[Checked]
+    runs: list[RunCheck]
 
 
 class Archive(Value, frozen=True):
@@ -159,7 +159,7 @@ class Files(Value, frozen=True):
 
     needs: Needs
     out: str | None
-    found: list[Found]
+    found: list[AssetStatus]
 
 
 class Cluster(Value, frozen=True):

@@ -30,28 +30,28 @@ def verbose() -> bool:
     return bool(flags.FLAGS[VERBOSE].value)
 
 
-def wanted() -> bool:
+def json_pending() -> bool:
     """Whether a document is still to be printed."""
     return bool(_kept)
 
 
 def answer(data: object, text: str | Callable[[], str]) -> None:
     """Show the answer of a command. A function makes slow data or text only if it is shown."""
-    if wanted():
+    if json_pending():
         document(data() if callable(data) else data)
     else:
         shown = text if isinstance(text, str) else text()
         print(shown, end="" if shown.endswith("\n") else "\n", flush=True)
 
 
-def text_alone(text: str) -> None:
+def text_only(text: str) -> None:
     """The answer of a command that is text by its nature, such as a job script or --help."""
     answer({"text": text}, text)
 
 
 def document(data: object) -> None:
     """Print the document with --json, for commands that print their text step by step."""
-    if wanted():
+    if json_pending():
         from benchmarks.values import json_text
 
         print(json_text(data), end="", file=_kept.pop(), flush=True)

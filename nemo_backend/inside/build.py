@@ -140,7 +140,7 @@ def mock_data(settings, tokenizer):
 
     batch = settings["data"]["global_batch_size"]
 
-    class Repeated(_MockGPTDataset):
+    class Repeating(_MockGPTDataset):
         def __getitem__(self, index):
             return super().__getitem__(index % batch)
 
@@ -149,7 +149,7 @@ def mock_data(settings, tokenizer):
             # NeMo 2.7.3 passes the attention mask by position, into the seed: without TE there is no mask then.
             samples = {"train": self.num_train_samples, "valid": self.num_val_samples, "test": self.num_test_samples}
             self._train_ds, self._validation_ds, self._test_ds = (
-                Repeated(tokenizer, name, count, self.seq_length, create_attention_mask=self.create_attention_mask)
+                Repeating(tokenizer, name, count, self.seq_length, create_attention_mask=self.create_attention_mask)
                 for name, count in samples.items()
             )
 

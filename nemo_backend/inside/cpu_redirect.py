@@ -77,10 +77,10 @@ class _Stream:
     def __init__(self, *_args, **_kwargs):
         pass
 
-    def _nothing(self, *_args, **_kwargs):
+    def _do_nothing(self, *_args, **_kwargs):
         return None
 
-    wait_stream = wait_event = synchronize = record = wait = _nothing
+    wait_stream = wait_event = synchronize = record = wait = _do_nothing
 
     def record_event(self, *_args):
         return _Stream()

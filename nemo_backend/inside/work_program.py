@@ -177,13 +177,13 @@ def settings_of(gpt):
     rope, config = gpt.rotary_pos_emb, gpt.config
     gated = ["linear"] if config.gated_linear_unit else []
     return {
-        "norm_epsilon": kit.one(module.eps for module in gpt.modules() if isinstance(module, torch.nn.RMSNorm)),
+        "norm_epsilon": kit.common(module.eps for module in gpt.modules() if isinstance(module, torch.nn.RMSNorm)),
         **kit.rope_of(1.0 / rope.inv_freq.double().numpy()),
         "rope_interleaved": bool(rope.rotary_interleaved or config.rotary_interleaved),
         "activation": " x ".join([config.activation_func.__name__, *gated]),
         "tied_head": bool(gpt.share_embeddings_and_output_weights),
         "biases": any(name.endswith("bias") for name, _ in gpt.named_parameters()),
-        "attention_scale": kit.one(core.softmax_scale * (core.scale_mask_softmax.scale or 1.0) for core in cores),
+        "attention_scale": kit.common(core.softmax_scale * (core.scale_mask_softmax.scale or 1.0) for core in cores),
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.assets import Asset, Needs, Part, compare, enough, read_all_needs
+from benchmarks.assets import Asset, Needs, Part, compare, has_usual_assets, read_all_needs
 from benchmarks.configs import DEFAULT_ROOT, Configs
 from benchmarks.errors import RequestError
 
@@ -92,9 +92,9 @@ def test_what_is_there_is_not_missing() -> None:
 def test_what_only_other_runs_read_may_be_missing() -> None:
     other, read = asset(only_for="engine bridge"), asset(name="squad", gb=30.0)
     absent = [compare(other, {}), compare(read, {})]
-    assert not enough(absent)
-    assert enough([absent[0], compare(read, WHOLE)])
-    assert not enough([compare(other, WHOLE), absent[1]])
+    assert not has_usual_assets(absent)
+    assert has_usual_assets([absent[0], compare(read, WHOLE)])
+    assert not has_usual_assets([compare(other, WHOLE), absent[1]])
 
 
 # --- the rows ---------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_numbers(made: Callable[[float], str], number: float, text: str) -> None
         ([], ""),
     ],
 )  # fmt: skip
-def test_what_ranks_say_alike_is_said_once_and_in_one_line(reasons: list[str], text: str) -> None:
+def test_equal_reasons_of_ranks_become_one_line(reasons: list[str], text: str) -> None:
     assert reasons_text(reasons) == text
 
 

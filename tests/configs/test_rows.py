@@ -99,10 +99,10 @@ def models_of(recipe: Recipe) -> list[str]:
 
 @pytest.mark.parametrize("model", [m for m in COUNTED if not m.name.endswith("_tiny")], ids=name_of)
 def test_a_model_is_as_large_as_its_name_says(model: Model) -> None:
-    said = re.search(r"_(\d+)b(_lora)?$", model.name)
-    assert said
+    size_in_name = re.search(r"_(\d+)b(_lora)?$", model.name)
+    assert size_in_name
     tied = embedding_parameters(model) if model.tied_embeddings else 0  # which the names of Llama 3.2 leave out
-    assert (parameter_count(model) - tied) / 1e9 == pytest.approx(int(said[1]), rel=0.07 if tied else 0.04)
+    assert (parameter_count(model) - tied) / 1e9 == pytest.approx(int(size_in_name[1]), rel=0.07 if tied else 0.04)
 
 
 # --- hardware ---------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ def test_the_flagship_is_compiled_for_64_h100s(starter: Starter, dtype: str) -> 
     assert flops == pytest.approx(formulas.matmul_flops(benchmark, BACKEND.storage(benchmark)), rel=1e-9)
     assert sent_bytes(found, "fsdp") == pytest.approx(formulas.sent_bytes(benchmark), rel=5e-3)
     assert program["parameters"] == parameter_count(benchmark.model)
-    beside = [one["matmuls"] + one["attentions"] > 0 for one in found["overlap"]]
-    assert (sum(beside), len(beside)) == (hidden, collectives)
+    has_compute = [one["matmuls"] + one["attentions"] > 0 for one in found["overlap"]]
+    assert (sum(has_compute), len(has_compute)) == (hidden, collectives)
     assert sum(row["bytes"] for row in program["held"]) == pytest.approx(program["peak_bytes"], rel=1e-2)
     off = {
         kind["name"]: (kind["planned_bytes"] - kind["held_bytes"]) / program["peak_bytes"] for kind in found["memory"]

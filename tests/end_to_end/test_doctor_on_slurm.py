@@ -46,12 +46,12 @@ def job_says(cluster: ClusterOfTests, folder: Path, *lines: str) -> Path:
     """The output of a job that fails."""
     script = folder / "job.sh"
     script.write_text("\n".join(["#!/bin/bash", *lines, ""]))
-    said = folder / "slurm.out"
-    command = ("sbatch", "--wait", "--nodes=1", f"--output={said}", f"--chdir={folder}", str(script))
+    slurm_output = folder / "slurm.out"
+    command = ("sbatch", "--wait", "--nodes=1", f"--output={slurm_output}", f"--chdir={folder}", str(script))
     with pytest.raises(subprocess.CalledProcessError):
         cluster.slurm(*command)
-    until(said.exists, "the job has said something")
-    return said
+    until(slurm_output.exists, "the job has said something")
+    return slurm_output
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_what_slurm_says(cluster: ClusterOfTests, tmp_path: Path, line: str, sym
 
 def test_an_image_that_is_missing_in_the_words_of_enroot(cluster: ClusterOfTests, tmp_path: Path) -> None:
     """Without a container runtime, the job prints the messages of enroot and pyxis around a real failing step."""
-    said = job_says(
+    slurm_output = job_says(
         cluster,
         tmp_path,
         "echo 'pyxis:     [ERROR] No such file or directory: /images/none.sqsh' >&2",
         "echo 'slurmstepd: error: pyxis: container start failed with error code: 1' >&2",
         "srun false",
     )
-    found = doctor(said, code=3)["entries"]
+    found = doctor(slurm_output, code=3)["entries"]
     assert [one["id"] for one in found] == ["image_missing", "container", "exit_code"], found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.backend import backends
 from benchmarks.configs import Configs
-from benchmarks.equivalence.equivalence import FLOPS, Computed, compare
+from benchmarks.equivalence.equivalence import FLOPS, Side, compare
 from benchmarks.equivalence.work import WorkReport, WorkRequest
 from benchmarks.inside import work_kit
 from launch.checks.equivalence import AS_IT_IS, Contender, contenders_for, train
@@ -102,11 +102,11 @@ def caught_faults(kept: Path, name: str, task: str, scratch: Path) -> dict[str, 
     }
 
 
-def kept_side(folder: Path, contender: Contender) -> Computed:
+def kept_side(folder: Path, contender: Contender) -> Side:
     place = folder / contender.backend.name
     report = msgspec.json.decode((place / "report.json").read_bytes(), type=WorkReport)
     arrays = work_kit.read(place / AS_IT_IS / work_kit.ARRAYS)
-    return Computed(contender.backend.title, report.cases[AS_IT_IS], arrays)
+    return Side(contender.backend.title, report.cases[AS_IT_IS], arrays)
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +142,10 @@ def test_it_has_the_formulas_parameters_and_flops_in_both_programs(compared: dic
 
 
 def test_the_settings_are_those_of_the_built_models(compared: dict[str, Any]) -> None:
-    told = {name: line["second"] for name, line in lines_of(compared).items() if line["tolerance"] is None}
-    assert told["rope theta"] == 500_000
-    assert told["activation"] == "silu x linear"
-    assert (told["tied head"], told["biases"], told["rope interleaved"], told["rope scaled"]) == (False,) * 4
+    values = {name: line["second"] for name, line in lines_of(compared).items() if line["tolerance"] is None}
+    assert values["rope theta"] == 500_000
+    assert values["activation"] == "silu x linear"
+    assert (values["tied head"], values["biases"], values["rope interleaved"], values["rope scaled"]) == (False,) * 4
 
 
 @pytest.mark.parametrize("name", OF_TASK["pretrain"])

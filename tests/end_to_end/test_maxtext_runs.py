@@ -38,12 +38,12 @@ def made_longer(run: Run, rank: int) -> float:
     The note must agree with the events.
     """
     notes = [note for event in run.events(rank) if event["event"] == "end" for note in event["notes"]]
-    told = [found for found in map(SLOWED.fullmatch, notes) if found]
+    slowed = [found for found in map(SLOWED.fullmatch, notes) if found]
     seconds = [step["seconds"] for step in run.steps if step["rank"] == rank and step["step"] > 0]
-    for found in told:
+    for found in slowed:
         assert int(found[1]) == len(seconds)
         assert float(found[3]) == pytest.approx(sum(seconds), rel=0.05)
-    return sum(float(found[3]) / float(found[2]) - 1 for found in told)
+    return sum(float(found[3]) / float(found[2]) - 1 for found in slowed)
 
 
 def test_a_run_slowed_on_purpose_says_so_wherever_one_looks(two_processes: Run) -> None:

@@ -138,8 +138,8 @@ def test_only_the_named_rank_runs_under_the_profiler_and_a_cpu_records_the_whole
     assert report["exit_code"] == 0
     assert "worker.py" in " ".join(report["program"])
     assert "--capture-range" not in report["options"]
-    told = [note for note in nemo_pipeline_parallel.result["notes"] if "nsys" in note]
-    assert told == ["profile: a CPU makes no CUDA calls; nsys recorded the whole run"]
+    nsys_notes = [note for note in nemo_pipeline_parallel.result["notes"] if "nsys" in note]
+    assert nsys_notes == ["profile: a CPU makes no CUDA calls; nsys recorded the whole run"]
 
 
 VIRTUAL = (
@@ -183,6 +183,6 @@ def test_bf16_trains_as_fp32_does_but_for_its_rounding(start_nemo: Start, nemo_p
     assert run.losses != nemo_pretrain.losses[:4]
     assert run.result["parameters"] == ALL_PARAMETERS
     assert run.result["slowed_by"] == 2
-    (told,) = [found for found in map(SLOWED.search, run.result["notes"]) if found]
-    assert float(told[2]) == pytest.approx(3 * float(told[1]), rel=0.2)
+    (nsys_notes,) = [found for found in map(SLOWED.search, run.result["notes"]) if found]
+    assert float(nsys_notes[2]) == pytest.approx(3 * float(nsys_notes[1]), rel=0.2)
     assert "no published bf16 peak" in run.result["null_because"]["mfu"]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.machine.peak_file import Measured
+from benchmarks.machine.peak_file import PeakMeasurement
 from tests.end_to_end.runs import LIMIT_SECONDS, NEMO, REPOSITORY, Run, Starter, measure_peak
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
@@ -22,7 +22,7 @@ def nemo_peak(nemo_python: Path, starter: Starter, tmp_path_factory: pytest.Temp
 
 @pytest.mark.parametrize(("fixture", "package"), [("jax_peak", "jaxlib"), ("nemo_peak", "torch")])
 def test_a_cpu_is_measured_in_both_frameworks(fixture: str, package: str, request: pytest.FixtureRequest) -> None:
-    found = msgspec.json.decode(request.getfixturevalue(fixture).read_bytes(), type=Measured)
+    found = msgspec.json.decode(request.getfixturevalue(fixture).read_bytes(), type=PeakMeasurement)
     report = found.report
     assert (report.platform, report.device_kind, found.hardware) == ("cpu", "cpu", "cpu")
     assert report.threads == len(os.sched_getaffinity(0))

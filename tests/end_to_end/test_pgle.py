@@ -52,8 +52,8 @@ def test_auto_over_two_nodes_marks_the_same_steps_on_every_rank(cluster: Cluster
     marked = {rank: [s["step"] for s in run.steps if s["rank"] == rank and s["excluded_because"]] for rank in (0, 1)}
     assert marked == {0: list(range(8)), 1: list(range(8))}
     for rank in (0, 1):
-        (told,) = [event for event in run.events(rank) if event["event"] == "pgle"]
-        assert told["recompile_step"] == 3
+        (pgle_event,) = [event for event in run.events(rank) if event["event"] == "pgle"]
+        assert pgle_event["recompile_step"] == 3
 
 
 # --- three phases ---------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ def report(run: Run, *flags: str) -> str:
 
 def test_the_ways_run_in_turn_and_every_run_keeps_its_own_result(compared: Run) -> None:
     assert compared.code == 0, compared.err
-    said = [line.split(": ")[1].split(",")[0] for line in compared.err.splitlines() if line.startswith("run ")]
-    assert said == [f"--pgle={way}" for way in WAYS]
+    run_titles = [line.split(": ")[1].split(",")[0] for line in compared.err.splitlines() if line.startswith("run ")]
+    assert run_titles == [f"--pgle={way}" for way in WAYS]
     results = [json.loads((folder / "result.json").read_text()) for folder in folders_of(compared)]
     assert [result["status"] for result in results] == ["valid"] * 2
     assert [result["pgle"]["way"] if result["pgle"] else "off" for result in results] == WAYS

@@ -94,7 +94,7 @@ def test_jax_reads_the_same_operations_at_the_same_times(xplane: Path, jax_pytho
         assert sum(ours[name]) == pytest.approx(total, rel=1e-6)
 
 
-def test_the_kinds_of_the_real_program_are_told_by_its_hlo(xplane: Path) -> None:
+def test_the_kinds_of_the_real_program_come_from_its_hlo(xplane: Path) -> None:
     trace = read_xplane(xplane.read_bytes(), xplane)
     kinds = read_kinds(DEFAULT_ROOT)
     training = [

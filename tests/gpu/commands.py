@@ -25,19 +25,19 @@ class Here(NamedTuple):
     on_gpu: bool
 
 
-class Done(NamedTuple):
+class Output(NamedTuple):
     code: int
     out: str
     err: str
     log: Path
 
-    def expect(self, *codes: int) -> "Done":
+    def expect(self, *codes: int) -> "Output":
         """Fail with the command's output if it ended with another code."""
         if self.code not in codes:
             pytest.fail(f"exit code {self.code}: {self.complaint} ({self.log.name})", pytrace=False)
         return self
 
-    def tried(self) -> "Done":
+    def tried(self) -> "Output":
         """Skip if it was refused, because its environment is not available here."""
         if self.code == EXIT_REFUSED:
             pytest.skip(f"refused: {self.complaint}")
@@ -46,11 +46,11 @@ class Done(NamedTuple):
     @property
     def complaint(self) -> str:
         """Return Stepmark's error and the last line of its reason, or the last line of the output."""
-        said = [line for line in (self.out + self.err).splitlines() if line.strip()]
-        places = [place for place, line in enumerate(said) if line.startswith("stepmark: ")]
+        printed = [line for line in (self.out + self.err).splitlines() if line.strip()]
+        places = [place for place, line in enumerate(printed) if line.startswith("stepmark: ")]
         if not places:
-            return (said or ["it said nothing"])[-1]
-        what, *more = said[places[-1] :]
+            return (printed or ["it said nothing"])[-1]
+        what, *more = printed[places[-1] :]
         why = [line.removeprefix("  why:").strip() for line in more if not line.startswith(("  next:", "  where:"))]
         return ": ".join([what.removeprefix("stepmark: "), *(why[-1:])])
 
@@ -81,7 +81,7 @@ class Commands:
         self._runs: dict[str, Run] = {}
         self._count = 0
 
-    def start(self, name: str, script: str, *flags: str) -> Done:
+    def start(self, name: str, script: str, *flags: str) -> Output:
         self._count += 1
         log = self.folder / "logs" / f"{self._count:02}-{name}.log"
         log.parent.mkdir(exist_ok=True)
@@ -99,19 +99,19 @@ class Commands:
         )
         typed = shlex.join(["python", script, *flags])
         log.write_text(f"$ {typed}\n{done.stdout}{done.stderr}exit code {done.returncode}\n")
-        return Done(done.returncode, done.stdout, done.stderr, log)
+        return Output(done.returncode, done.stdout, done.stderr, log)
 
-    def run(self, here: Here, backend: str, dtype: str, *flags: str) -> Run:
+    def run(self, host: Here, backend: str, dtype: str, *flags: str) -> Run:
         """One run of each kind, whichever checks look at it. One that is refused is not tried."""
         name = "-".join([backend, dtype, *(flag.strip("-").replace("=", "-") for flag in flags)])
         if name not in self._runs:
-            self._runs[name] = self._run(name, here, backend, dtype, flags)
+            self._runs[name] = self._run(name, host, backend, dtype, flags)
         return self._runs[name]
 
-    def _run(self, name: str, here: Here, backend: str, dtype: str, flags: tuple[str, ...]) -> Run:
+    def _run(self, name: str, host: Here, backend: str, dtype: str, flags: tuple[str, ...]) -> Run:
         runs = self.folder / "runs"
         before = set(runs.glob("*/benchmark.json"))
-        asked = [f"--backend={backend}", f"--model={here.model}", f"--dtype={dtype}", f"--hardware={here.hardware}"]
+        asked = [f"--backend={backend}", f"--model={host.model}", f"--dtype={dtype}", f"--hardware={host.hardware}"]
         peak = self.peak(backend)
         if peak.exists() and dtype in json.loads(peak.read_text())["peaks"]:
             asked.append(f"--measured_peak={peak}")

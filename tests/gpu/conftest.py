@@ -21,7 +21,7 @@ from benchmarks.values import Value, json_text
 from launch.machine import machine_gpus, processes, this_machine
 from launch.running import execute
 from tests.gpu.commands import Commands, Here
-from tests.gpu.judged import Judged
+from tests.gpu.judged import JudgedCheck
 
 Outcome = Literal["holds", "does not hold", "not tried"]
 
@@ -52,8 +52,8 @@ def rehearsed() -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Query NVML only if tests may be skipped."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
-    if needing and not rehearsed() and not machine_gpus.found().gpus:
-        reason = pytest.mark.skip(reason=f"this machine has no GPU: {machine_gpus.found().why_none}")
+    if needing and not rehearsed() and not machine_gpus.detect().gpus:
+        reason = pytest.mark.skip(reason=f"this machine has no GPU: {machine_gpus.detect().why_none}")
         for item in needing:
             item.add_marker(reason)
     config.stash[ROWS] = []
@@ -68,7 +68,7 @@ class Check:
     def __init__(self, figures: list[str]) -> None:
         self._figures = figures
 
-    def holds(self, judged: Judged) -> None:
+    def holds(self, judged: JudgedCheck) -> None:
         """Its figures are kept, whether it holds or not."""
         self._figures.append(judged.figures)
         if judged.problems:
@@ -81,7 +81,7 @@ def check(request: pytest.FixtureRequest) -> Check:
 
 
 @pytest.fixture(scope="session")
-def here() -> Here:
+def host() -> Here:
     """The GPUs of this machine's largest kind; in a rehearsal its CPU, and a model that trains there in seconds."""
     if rehearsed():
         return Here("cpu", "llama2_tiny", {}, on_gpu=False)
@@ -205,7 +205,7 @@ def write_account(folder: Path, rows: Sequence[Row], title: str) -> str:
 
 def machine_facts() -> dict[str, object]:
     """What the checks ran on; each run says besides in its provenance.json what its framework was."""
-    found = machine_gpus.found()
+    found = machine_gpus.detect()
     return {
         "stepmark": VERSION,
         "git": execute.git_state(processes.REPOSITORY),

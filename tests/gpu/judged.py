@@ -33,7 +33,7 @@ TELEMETRY_WORDS = {
 RATIO = re.compile(r"ratio (?P<mean>[0-9.]+), 95% interval (?P<low>[0-9.]+) to (?P<high>[0-9.]+)")
 
 
-class Judged(NamedTuple):
+class JudgedCheck(NamedTuple):
     figures: str  # with their units
     problems: list[str] = []  # empty: it holds
 
@@ -41,13 +41,13 @@ class Judged(NamedTuple):
 # --- a run --------------------------------------------------------------------------------------
 
 
-def trained(result: Mapping[str, Any], losses: Sequence[float | None], *, sane_mfu: bool = True) -> Judged:
+def trained(result: Mapping[str, Any], losses: Sequence[float | None], *, sane_mfu: bool = True) -> JudgedCheck:
     """A run is valid, its MFU can be, and it learns."""
     seconds, rate = result["seconds_per_step"]["median"], result["tokens_per_second_per_gpu"]
     known = bool(seconds and rate)
     speed = f"{seconds_text(seconds)} a step, {rate:,.0f} tokens/s/GPU" if known else "no step time"
     utilisation, loss = mfu(result, sane=sane_mfu), loss_falls(losses)
-    return Judged(
+    return JudgedCheck(
         ", ".join([speed, utilisation.figures, loss.figures]),
         [*invalid(result), *utilisation.problems, *loss.problems],
     )
@@ -57,38 +57,38 @@ def invalid(result: Mapping[str, Any]) -> list[str]:
     return [] if result["status"] == "valid" else [f"the run is {result['status']}: {'; '.join(result['reasons'])}"]
 
 
-def mfu(result: Mapping[str, Any], *, sane: bool = True) -> Judged:
+def mfu(result: Mapping[str, Any], *, sane: bool = True) -> JudgedCheck:
     """Judge the MFU of the run's own precision, by the datasheet's peak or the measured one."""
     dtype = result["benchmark"]["dtype"]
     own = [one for one in result["mfu"] or [] if one["precision_peak"] == dtype]
     if not own:
         why = result["null_because"].get("mfu", f"no peak of {dtype}")
-        return Judged("MFU not known", [f"MFU is not known: {why}"] if sane else [])
+        return JudgedCheck("MFU not known", [f"MFU is not known: {why}"] if sane else [])
     first = own[0]
     figures = f"MFU {first['percent']:.1f}% ({first['convention']}, of {first['peak_tflops']:.4g} TFLOP/s {dtype})"
     low, high = SANE_MFU.get(dtype, (0.0, 100.0))
     if not sane or low <= first["percent"] <= high:
-        return Judged(figures)
-    return Judged(figures, [f"an MFU of {first['percent']:.1f}% is not between {low:g}% and {high:g}%"])
+        return JudgedCheck(figures)
+    return JudgedCheck(figures, [f"an MFU of {first['percent']:.1f}% is not between {low:g}% and {high:g}%"])
 
 
-def loss_falls(losses: Sequence[float | None]) -> Judged:
+def loss_falls(losses: Sequence[float | None]) -> JudgedCheck:
     known = [loss for loss in losses if loss is not None]
     if len(known) < 8 or not all(math.isfinite(loss) for loss in known):
-        return Judged("no loss curve", [f"of {len(losses)} steps, {len(known)} have a loss; all must be finite"])
+        return JudgedCheck("no loss curve", [f"of {len(losses)} steps, {len(known)} have a loss; all must be finite"])
     quarter = len(known) // 4
     begin, end = statistics.mean(known[:quarter]), statistics.mean(known[-quarter:])
     assert begin is not None
     assert end is not None
     figures = f"loss {begin:.3f} to {end:.3f} (means of {quarter} steps)"
-    return Judged(figures, [] if end < begin * (1 - FALLS_BY) else ["the loss does not fall"])
+    return JudgedCheck(figures, [] if end < begin * (1 - FALLS_BY) else ["the loss does not fall"])
 
 
-def telemetry_known(result: Mapping[str, Any]) -> Judged:
+def telemetry_known(result: Mapping[str, Any]) -> JudgedCheck:
     gpu = (result["telemetry"] or {}).get("gpu")
     if gpu is None:
         nulls = (result["telemetry"] or result).get("null_because", {})
-        return Judged("no telemetry of GPUs", [str(nulls.get("gpu") or nulls.get("telemetry") or "it is null")])
+        return JudgedCheck("no telemetry of GPUs", [str(nulls.get("gpu") or nulls.get("telemetry") or "it is null")])
     problems = [f"{name} is null: {gpu['null_because'].get(name)}" for name in SAMPLED if gpu[name] is None]
     if gpu["gpus"] != result["benchmark"]["gpus"]:
         problems.append(f"{gpu['gpus']} GPUs were sampled, the run used {result['benchmark']['gpus']}")
@@ -102,57 +102,57 @@ def telemetry_known(result: Mapping[str, Any]) -> Judged:
     memory = gpu["memory_bytes_max"]
     words += [f"{bytes_text(memory)} of memory"] if memory is not None else []
     held = [f"{reason} {share:.0%}" for reason, share in (gpu["throttled"] or {}).items() if share]
-    return Judged(", ".join([*words, f"throttled: {', '.join(held) or 'never'}"]), problems)
+    return JudgedCheck(", ".join([*words, f"throttled: {', '.join(held) or 'never'}"]), problems)
 
 
-def memory_as_compiled(compiled: Mapping[str, Any], result: Mapping[str, Any]) -> Judged:
+def memory_as_compiled(compiled: Mapping[str, Any], result: Mapping[str, Any]) -> JudgedCheck:
     """The peak of the program that plan.py compiled, over what NVML saw in use on the fullest GPU."""
     gpu = (result["telemetry"] or {}).get("gpu") or {}
     peak, measured = compiled["variants"][0]["compiled"]["peak_bytes"], gpu.get("memory_bytes_max")
     if not measured:
-        return Judged(f"{bytes_text(peak)} compiled", ["the memory of the run was not measured"])
+        return JudgedCheck(f"{bytes_text(peak)} compiled", ["the memory of the run was not measured"])
     ratio = peak / measured
     figures = f"{bytes_text(peak)} compiled, {bytes_text(measured)} measured: ratio {ratio:.3f}"
     apart = [] if abs(ratio - 1) <= MEMORY_APART else [f"{ratio - 1:+.0%} apart, {MEMORY_APART:.0%} are allowed"]
-    return Judged(figures, [*apart, *invalid(result)])
+    return JudgedCheck(figures, [*apart, *invalid(result)])
 
 
-def pgle_applied(result: Mapping[str, Any]) -> Judged:
+def pgle_applied(result: Mapping[str, Any]) -> JudgedCheck:
     if result["pgle"] is None:
-        return Judged("no PGLE", ["the result does not say whether PGLE was applied"])
+        return JudgedCheck("no PGLE", ["the result does not say whether PGLE was applied"])
     seen = result["pgle"]["seen"]
     not_applied = [] if seen["applied"] else [f"not applied: {seen['reason']}"]
-    return Judged(seen["reason"], [*not_applied, *invalid(result)])
+    return JudgedCheck(seen["reason"], [*not_applied, *invalid(result)])
 
 
 # --- a trace, a clock, a peak, the same work ----------------------------------------------------
 
 
-def trace_adds_up(report: Mapping[str, Any]) -> Judged:
+def trace_adds_up(report: Mapping[str, Any]) -> JudgedCheck:
     """The kinds of work of a step add up to what our own clock says of the same steps."""
     mean, compared = report["mean"], report["comparison"]
     if mean is None or compared is None:
-        return Judged("no comparison", ["the trace has no step to compare"])
+        return JudgedCheck("no comparison", ["the trace has no step to compare"])
     whole, clock = sum(mean["wall_seconds"].values()), compared["clock_seconds_per_step"]
     apart = whole / clock - 1
     parts = [f"{kind} {seconds / whole:.0%}" for kind, seconds in mean["wall_seconds"].items() if seconds]
     figures = f"{seconds_text(whole)} in the trace, {seconds_text(clock)} by the clock ({apart:+.2%}); "
     problems = [] if abs(apart) <= TRACE_APART else [f"{apart:+.1%} apart, {TRACE_APART:.0%} are allowed"]
-    return Judged(figures + ", ".join(parts), problems)
+    return JudgedCheck(figures + ", ".join(parts), problems)
 
 
-def clock_costs_little(printed: str) -> Judged:
+def clock_costs_little(printed: str) -> JudgedCheck:
     """Judge the clock's cost from the output of tests/measure_overhead.py."""
     found = RATIO.search(printed)
     if found is None:
-        return Judged("no ratio", ["no ratio was printed"])
+        return JudgedCheck("no ratio", ["no ratio was printed"])
     low, high = float(found["low"]), float(found["high"])
     problems = [] if low <= CLOCK_COSTS else [f"a step takes at least {low - 1:.1%} longer under the clock"]
     problems += [] if high - low <= CLOCK_BLURRED else ["the interval is too wide to say: was the machine busy?"]
-    return Judged(f"{found[0]} of steps with Stepmark's clock to those without", problems)
+    return JudgedCheck(f"{found[0]} of steps with Stepmark's clock to those without", problems)
 
 
-def peak_believable(peaks: Mapping[str, Any], published: Mapping[str, float]) -> Judged:
+def peak_believable(peaks: Mapping[str, Any], published: Mapping[str, float]) -> JudgedCheck:
     """Measured TFLOP/s by precision; `published`: the datasheet's, of those that are known."""
     words, problems = [], []
     for dtype, peak in peaks.items():
@@ -163,10 +163,10 @@ def peak_believable(peaks: Mapping[str, Any], published: Mapping[str, float]) ->
             problems.append(f"{dtype}: {share:.0%} of the datasheet's peak, {low:.0%} to {high:.0%} are believable")
         if peak["spread"] is not None and peak["spread"] > PEAK_SPREAD:
             problems.append(f"{dtype}: a spread of {peak['spread']:.0%} between turns")
-    return Judged(", ".join(words) or "no peak", problems if words else ["no precision was measured"])
+    return JudgedCheck(", ".join(words) or "no peak", problems if words else ["no precision was measured"])
 
 
-def same_work(proof: Mapping[str, Any]) -> Judged:
+def same_work(proof: Mapping[str, Any]) -> JudgedCheck:
     lines = [(one["model"], line) for one in proof["comparisons"] for line in one["lines"]]
     within = [(model, line) for model, line in lines if line["tolerance"]]
     nearest = max(within, key=lambda one: one[1]["difference"] / one[1]["tolerance"], default=None)
@@ -176,4 +176,4 @@ def same_work(proof: Mapping[str, Any]) -> Judged:
         figures += f"; nearest to its tolerance: {line['quantity']} of {model}, {line['difference']:.1e} of "
         figures += f"{line['tolerance']:.0e}"
     problems = [f"{model}: {line['quantity']} differs" for model, line in lines if not line["agrees"]]
-    return Judged(figures, problems)
+    return JudgedCheck(figures, problems)

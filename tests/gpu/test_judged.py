@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gpu import judged
-from tests.gpu.judged import Judged
+from tests.gpu.judged import JudgedCheck
 from tests.stand_ins.nvml.build import MACHINES, build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ FALLING = [12.0 - step / 10 for step in range(60)]
 LIMIT_SECONDS = 60
 
 Change = Callable[[dict[str, Any]], Any]
-Judge = Callable[[dict[str, Any]], Judged]
+Judge = Callable[[dict[str, Any]], JudgedCheck]
 
 
 def on_gpus() -> dict[str, Any]:
@@ -52,11 +52,11 @@ def test_a_good_run_holds_with_its_figures() -> None:
     )
 
 
-def compiled(result: dict[str, Any]) -> Judged:
+def compiled(result: dict[str, Any]) -> JudgedCheck:
     return judged.memory_as_compiled({"variants": [{"compiled": {"peak_bytes": 64e9}}]}, result)
 
 
-def trained(result: dict[str, Any]) -> Judged:
+def trained(result: dict[str, Any]) -> JudgedCheck:
     return judged.trained(result, FALLING)
 
 
@@ -188,7 +188,7 @@ def make_gpu(folder: Path, *words: str, **variables: str) -> "subprocess.Complet
     )
 
 
-def test_without_a_gpu_nothing_is_tried_and_the_reason_is_said(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_tried_and_the_reason_is_shown(tmp_path: Path) -> None:
     done = make_gpu(tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stdout
     assert "peak: jax: needs the backend's environment" in done.stdout

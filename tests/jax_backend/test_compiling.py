@@ -28,7 +28,7 @@ def test_a_context_axis_is_refused() -> None:
     assert "Transformer Engine" in refused.value.why
 
 
-def test_the_compiler_is_told_of_the_device_and_of_the_versions_that_are_locked() -> None:
+def test_the_compiler_gets_the_device_and_the_locked_versions() -> None:
     lock = dict(re.findall(r"(?m)^(nvidia-\S+)==(\S+)", CUDA_LOCK.read_text()))
     cudnn = lock["nvidia-cudnn-cu12"].rpartition(".")[0]
     major, minor, patch = cudnn.split(".")

@@ -152,14 +152,14 @@ def test_what_covers_all_choices_is_accepted_as_the_benchmark_says(answers: Answ
     wrong = {}
     for one in answers[0]:
         answer, settings = answers[1][one.name], settings_of(one.phase)
-        said = {
+        described = {
             "problem": None,
             "global_batch_size": one.benchmark.batch.global_batch_size,
             "hardware": settings["hardware"],
             "attention": settings["attention"],
             "quantization": settings.get("quantization", ""),
         }
-        if {name: answer.get(name) for name in said} != said:
+        if {name: answer.get(name) for name in described} != described:
             wrong[one.name] = answer
     assert wrong == {}
 

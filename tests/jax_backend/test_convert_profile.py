@@ -47,7 +47,7 @@ ANOTHER = CPU.read_text().replace(
 )
 
 
-class Converted(NamedTuple):
+class Conversion(NamedTuple):
     """What a conversion came to."""
 
     code: int
@@ -63,7 +63,7 @@ class Converted(NamedTuple):
         return {word[3].strip('"'): float(word[5]) for word in words}
 
 
-Convert = Callable[..., Converted]
+Convert = Callable[..., Conversion]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def profiled(tmp_path: Path) -> Path:
 def convert(tmp_path: Path, profiled: Path) -> Convert:
     """By the stand-in, in one of its modes; or by an nsys that hands over a table."""
 
-    def run(table: str | Path | None = None, mode: str = "", path: str = str(STAND_INS)) -> Converted:
+    def run(table: str | Path | None = None, mode: str = "", path: str = str(STAND_INS)) -> Conversion:
         folder = tmp_path / "convert"
         folder.mkdir(exist_ok=True)
         (folder / "events-rank0.jsonl").unlink(missing_ok=True)
@@ -102,7 +102,7 @@ def convert(tmp_path: Path, profiled: Path) -> Convert:
         assert not [*tmp_path.glob("stepmark-nsys-*"), *folder.glob("*.part")]
         made = {name for name in ("profile.pbtxt", "profile.json") if (folder / name).exists()}
         assert made == (set() if done.returncode else {"profile.pbtxt", "profile.json"})
-        return Converted(done.returncode, end.message, end.notes, folder)
+        return Conversion(done.returncode, end.message, end.notes, folder)
 
     return run
 
@@ -199,7 +199,7 @@ def test_the_program_that_ran_is_the_one_that_counts(profiled: Path, convert: Co
     assert convert(table_of(*thunks(*names))).profile().covered == 6
 
 
-def test_a_program_without_collectives_is_said_to_have_none(profiled: Path, convert: Convert) -> None:
+def test_a_program_without_collectives_is_refused_with_that_reason(profiled: Path, convert: Convert) -> None:
     (dump,) = hlo.dumps(profiled / "hlo")
     dump.write_text(
         "HloModule jit_train_step\n\nENTRY %main (p: f32[]) -> f32[] {\n  %p = f32[] parameter(0)\n"
@@ -229,7 +229,7 @@ def test_instructions_of_other_programs_are_left_out(convert: Convert) -> None:
         ("partial", "the profile has no cost for 1 of the 4 collectives of {dump}: all-gather; XLA would guess"),
     ],
 )
-def test_what_nsys_does_wrong_is_told(profiled: Path, convert: Convert, mode: str, words: str) -> None:
+def test_a_failure_of_nsys_is_reported(profiled: Path, convert: Convert, mode: str, words: str) -> None:
     (report,), (dump,) = profiled.glob("*.nsys-rep"), hlo.dumps(profiled / "hlo")
     done = convert(mode=mode)
     assert words.format(report=report, dump=dump) in done.message
@@ -245,7 +245,7 @@ def test_what_phase_profile_left_out_is_named(profiled: Path, convert: Convert) 
     assert f"{profiled} has no *.nsys-rep" in convert().message
 
 
-def test_told_to_stop_it_says_so_and_takes_nsys_with_it(profiled: Path, tmp_path: Path) -> None:
+def test_an_interrupt_is_reported_and_ends_nsys(profiled: Path, tmp_path: Path) -> None:
     folder, out, pid = tmp_path / "bin", tmp_path / "convert", tmp_path / "pid"
     folder.mkdir()
     out.mkdir()

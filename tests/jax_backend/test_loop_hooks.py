@@ -33,7 +33,7 @@ def test_each_step_is_begun_when_the_one_before_is_done_and_slept_for(monkeypatc
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[..., None]]]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[..., None]]]:
     """Stands in for jax.monitoring: those that listen."""
     listeners: list[Callable[..., None]] = []
     jax, monitoring = ModuleType("jax"), ModuleType("jax.monitoring")
@@ -65,8 +65,8 @@ def trained(listeners: list[Callable[..., None]], compiles: set[int], empty: set
     return watch
 
 
-def test_the_recompile_is_found_and_its_settling_left_out(said: list[Callable[..., None]]) -> None:
-    watch = trained(said, {0, 3}, set(), 10)
+def test_the_recompile_is_found_and_its_settling_left_out(registered: list[Callable[..., None]]) -> None:
+    watch = trained(registered, {0, 3}, set(), 10)
     assert [watch.reason_against(step) for step in range(10)] == [None, *["pgle"] * 7, None, None]
     assert watch.seen() == {
         "applied": True,
@@ -87,8 +87,8 @@ def test_the_recompile_is_found_and_its_settling_left_out(said: list[Callable[..
         ({3}, {0, 1, 2}, 10, 3, False, "every trace was empty"),
     ],
 )
-def test_what_jax_did_is_told(
-    said: list[Callable[..., None]],
+def test_the_actions_of_jax_are_reported(
+    registered: list[Callable[..., None]],
     compiles: set[int],
     empty: set[int],
     steps: int,
@@ -96,7 +96,7 @@ def test_what_jax_did_is_told(
     applied: bool,
     words: str,
 ) -> None:
-    watch = trained(said, compiles, empty, steps)
+    watch = trained(registered, compiles, empty, steps)
     seen = watch.seen()
     assert (seen["recompile_step"], seen["applied"], seen["empty_traces"]) == (recompiled, applied, len(empty))
     assert seen["profiled_steps"] == min(steps, 3)

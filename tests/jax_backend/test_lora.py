@@ -48,12 +48,12 @@ def test_fused_matrices_have_one_adapter_and_no_parts() -> None:
 @pytest.mark.parametrize("model", ["llama2_tiny", "llama3_tiny"])
 def test_adapters_are_asked_for_and_may_lie_on_each_device_whole(model: str) -> None:
     benchmark = resolved(model, task="lora")
-    told = settings_of(worker_command(benchmark))
-    assert (told["lora.enable_lora"], told["lora.lora_rank"]) == ("true", "8")
+    settings = settings_of(worker_command(benchmark))
+    assert (settings["lora.enable_lora"], settings["lora.lora_rank"]) == ("true", "8")
     assert benchmark.lora is not None
     adapters = flops.adapter_parameter_count(benchmark.model, benchmark.lora)
     share = adapters / flops.held_parameter_count(benchmark.model, benchmark.lora)
-    assert float(told["sharding_tolerance"]) == pytest.approx(0.02 + share, abs=1e-4)
+    assert float(settings["sharding_tolerance"]) == pytest.approx(0.02 + share, abs=1e-4)
     assert "--task=lora" in worker_command(benchmark)
     pretraining = worker_command(resolved(model))
     assert not [word for word in pretraining if word.startswith(("lora", "sharding_tolerance", "--task="))]

@@ -42,7 +42,7 @@ def test_auto_is_one_phase_that_is_watched() -> None:
 
 
 @pytest.mark.parametrize("kind", ["xplane", "nsys"])
-def test_the_recorded_steps_are_told_to_maxtext_and_their_neighbours_left_out(kind: str) -> None:
+def test_maxtext_gets_the_recorded_steps_and_their_neighbours_are_excluded(kind: str) -> None:
     perf = phases(profile=kind, profiler=ProfilerOptions(start_step=30, stop_step=34))["perf"]
     settings = settings_of(perf.command)
     assert (settings["profiler"], settings["skip_first_n_steps_for_profiler"], settings["profiler_steps"]) == (

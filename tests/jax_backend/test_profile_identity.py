@@ -43,12 +43,12 @@ def test_the_phases_of_one_run_are_the_same_program() -> None:
 
 
 @each("differences_of_programs", "changed", "words")
-def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any], words: str) -> None:
+def test_each_difference_is_described(profile: Path, changed: dict[str, Any], words: str) -> None:
     assert any(line.startswith(words) for line in differences(made(), made(**changed)))
     assert differences(made(**changed), made(**changed)) == []
-    said = check(profile, made(**changed)) or ""
-    assert said.startswith("the profile cannot be used: it belongs to a different program: ")
-    assert words in said
+    reason = check(profile, made(**changed)) or ""
+    assert reason.startswith("the profile cannot be used: it belongs to a different program: ")
+    assert words in reason
 
 
 # --- the profile to use ---------------------------------------------------------------------------
@@ -58,8 +58,8 @@ def test_each_difference_is_told_in_words(profile: Path, changed: dict[str, Any]
 def profile(tmp_path: Path) -> Path:
     text = 'costs { name: "fusion.1" cost_us: 1.0 }\n'
     (tmp_path / "profile.pbtxt").write_text(text)
-    said = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "made_by": made()}
-    (tmp_path / "profile.json").write_text(json.dumps(said))
+    reason = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "made_by": made()}
+    (tmp_path / "profile.json").write_text(json.dumps(reason))
     return tmp_path / "profile.json"
 
 

@@ -34,13 +34,13 @@ def looked(*modules: Any) -> tuple[Any, list[str], list[Any]]:
         return f"executable on {backend}"
 
     compiler = SimpleNamespace(compile_or_get_cached=compile_or_get_cached)
-    digest, told = ProgramDigest(), list[str]()
+    digest, messages = ProgramDigest(), list[str]()
     digest.listen(compiler)
-    digest.on_found = told.append
+    digest.on_found = messages.append
     for number, module in enumerate(modules):
         given = {"computation": module} if number % 2 else {}
         assert compiler.compile_or_get_cached("cpu", *([] if given else [module]), **given) == "executable on cpu"
-    return digest, told, compiled
+    return digest, messages, compiled
 
 
 def test_a_kernel_that_jax_names_by_its_address_changes_nothing() -> None:
@@ -62,8 +62,8 @@ def test_a_kernel_that_jax_names_by_its_address_changes_nothing() -> None:
     ],
 )
 def test_a_program_that_cannot_be_looked_at_is_compiled_all_the_same(module: Any, words: str) -> None:
-    digest, told, compiled = looked(module)
-    assert (compiled, digest.sha256, told) == ([module], None, [])
+    digest, messages, compiled = looked(module)
+    assert (compiled, digest.sha256, messages) == ([module], None, [])
     assert words in digest.notes()[0]
 
 

@@ -233,8 +233,8 @@ def test_each_recorded_rank_has_a_folder_of_its_own_and_the_others_record_nothin
     rank: str, profiler: str, folder: str
 ) -> None:
     """jax names a trace only by its host: two processes of a node would overwrite each other's."""
-    told = [*NEEDED, f"--rank={rank}", "--recorded_ranks=0,2-3"]
-    options = worker.parse([*told, "--", "profiler=xplane", "base_output_directory=/run/maxtext", "steps=4"])
+    argv = [*NEEDED, f"--rank={rank}", "--recorded_ranks=0,2-3"]
+    options = worker.parse([*argv, "--", "profiler=xplane", "base_output_directory=/run/maxtext", "steps=4"])
     worker.record_of_this_rank(options)
     assert options.settings == [profiler, f"base_output_directory={folder}", "steps=4"]
 
@@ -280,7 +280,7 @@ def test_an_error_inside_the_context_for_transformer_engine_is_the_one_that_ends
         worker.with_reason(out_of_memory)()
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """As pydantic's, whose own words hold all of the input."""
 
     def errors(self) -> list[dict[str, Any]]:
@@ -291,7 +291,7 @@ class Refused(Exception):
     ("reason", "words"),
     [
         (ValueError("no such setting"), "ValueError: no such setting"),
-        (Refused("and all of the input"), "one thing; Input should be 'a' or 'b'"),
+        (Refusal("and all of the input"), "one thing; Input should be 'a' or 'b'"),
     ],
 )
 def test_an_exit_by_a_number_has_its_reason(reason: Exception, words: str) -> None:
@@ -381,7 +381,7 @@ class Array:
         return self
 
 
-class Jitted:
+class JittedStep:
     """What jax.jit returns; it is compiled by calling it."""
 
     def __init__(self, function: Any) -> None:
@@ -399,7 +399,7 @@ class Jitted:
 def test_fp32_is_no_tf32(monkeypatch: pytest.MonkeyPatch, dtype: str, precision: str | None) -> None:
     asked: dict[str, Any] = {}
     jax = SimpleNamespace(
-        jit=Jitted,
+        jit=JittedStep,
         local_devices=lambda: ["the first"],
         numpy=SimpleNamespace(bfloat16="bfloat16"),
         random=SimpleNamespace(key=lambda *_, **__: None, uniform=lambda *_: Array()),

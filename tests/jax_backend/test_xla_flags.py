@@ -112,8 +112,8 @@ def test_the_table_is_what_the_installed_jaxlib_says() -> None:
     python = venvs.ensure(BACKEND.environment("maxtext"))
     names = sorted(TABLE.flags)
     with ThreadPoolExecutor(2) as pool:
-        said = list(pool.map(lambda name: check_request.ask([f"--{name}="], str(python)), names))
-    known = [name for name, one in zip(names, said, strict=True) if not check_request.UNKNOWN.search(one[1])]
+        answers = list(pool.map(lambda name: check_request.ask([f"--{name}="], str(python)), names))
+    known = [name for name, one in zip(names, answers, strict=True) if not check_request.UNKNOWN.search(one[1])]
     assert known == [name for name in names if PINNED in TABLE.flags[name].versions]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.errors import RequestError, RunError, UnknownName
 from launch.private_cluster import configuration, daemons, lifecycle, machine, processes
-from launch.private_cluster.cluster import Cluster, folder_of, recall, site_file
+from launch.private_cluster.cluster import Cluster, folder_of, read_cluster, site_file
 from tests.end_to_end.clusters import until
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
@@ -187,7 +187,7 @@ def test_a_second_up_changes_nothing(two_nodes: RunningCluster) -> None:
     assert f"export SLURM_CONF={two_nodes.cluster.files.slurm_conf}" in again.stdout
     larger = script("up", "--nodes=3", **two_nodes.environment)
     assert (larger.returncode, "cluster.py down" in larger.stderr) == (2, True), larger.stderr
-    assert recall("dev") == two_nodes.cluster
+    assert read_cluster("dev") == two_nodes.cluster
 
 
 # Tries what a folder holds, and the database; prints what it got.

@@ -100,11 +100,11 @@ def files(place: Path) -> dict[str, int]:
 
 
 def test_it_says_what_it_holds_and_a_second_time_writes_nothing(results: Path) -> None:
-    said = dashboard(f"--output_dir={results}")
-    assert "runs      9" in said
-    assert "charts    6 runs in 2 series; 6 nights" in said
-    assert "left out  1 profiled, 1 running, 1 slowed on purpose: in no chart over many runs" in said
-    assert "table     9 runs\n" in said
+    output = dashboard(f"--output_dir={results}")
+    assert "runs      9" in output
+    assert "charts    6 runs in 2 series; 6 nights" in output
+    assert "left out  1 profiled, 1 running, 1 slowed on purpose: in no chart over many runs" in output
+    assert "table     9 runs\n" in output
     (link,) = (results / "dashboard").glob("**/*.xplane.pb")  # where the profile plugin looks
     assert link.relative_to(results / "dashboard/runs" / folder_name(5)) == Path(
         "plugins/profile/2026_11_05/here.xplane.pb"
@@ -119,9 +119,9 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
     dashboard(f"--output_dir={results}")
     ended(results, run_name(9), 0.5, measured_peaks=MEASURED)
     shutil.rmtree(results / run_name(2, 2))
-    said = dashboard(f"--output_dir={results}", "--newest=7")
-    assert "charts    6 runs in 2 series" in said
-    assert "table     7 runs, the newest (--newest=7)" in said
+    output = dashboard(f"--output_dir={results}", "--newest=7")
+    assert "charts    6 runs in 2 series" in output
+    assert "table     7 runs, the newest (--newest=7)" in output
     assert not (results / "dashboard/runs" / folder_name(2, 2)).exists()
     assert [path.name for path in (results / "dashboard/newest").iterdir()] == [folder_name(9)]
 
@@ -129,10 +129,10 @@ def test_a_new_run_is_added_and_a_removed_one_disappears(results: Path) -> None:
 def test_what_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(results: Path) -> None:
     os.mkfifo(results / "nights/smoke/2026-11-07.json")
     (results / "nights/smoke/2026-11-08.json").write_text("{ cut")
-    said = dashboard(f"--output_dir={results}")
-    assert "instead of a file" in said
-    assert "2026-11-08.json" in said
-    assert "6 nights" in said
+    output = dashboard(f"--output_dir={results}")
+    assert "instead of a file" in output
+    assert "2026-11-08.json" in output
+    assert "6 nights" in output
 
 
 # --- what is served -------------------------------------------------------------------------------
@@ -148,13 +148,13 @@ def served(results: Path, *arguments: str) -> Iterator[tuple[str, "subprocess.Po
         start_new_session=True,
     )
     try:
-        said = []
+        output = []
         for line in server.stdout:
-            said.append(line)
+            output.append(line)
             if line.startswith("Ctrl-C"):
                 break
-        found = re.search(r"http://localhost:\d+", "".join(said))
-        assert found, "".join(said)
+        found = re.search(r"http://localhost:\d+", "".join(output))
+        assert found, "".join(output)
         yield found[0], server
     finally:
         if server.poll() is None:

@@ -81,7 +81,7 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said", "words"),
+    ("flags", "printed_on", "words"),
     [
         (("--site=example_venv",), "#SBATCH --nodes=1", "this dry run shows 1 node"),
         (("--site=example_venv", "--nodes=3"), "#SBATCH --nodes=3", ""),
@@ -90,12 +90,12 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
     ],
 )
 def test_a_dry_run_needs_no_slurm_no_image_and_no_shared_folder(
-    flags: tuple[str, ...], said: str, words: str, tmp_path: Path
+    flags: tuple[str, ...], printed_on: str, words: str, tmp_path: Path
 ) -> None:
     bare = {"PATH": str(tmp_path), "STEPMARK_HOME": str(tmp_path / "home")}
     done = doctor("nodes", "--dry_run", *flags, cwd=tmp_path, **bare)
     assert done.returncode == 0, done.stderr
-    assert said in done.stdout
+    assert printed_on in done.stdout
     assert words in done.stderr if words else done.stderr == ""
     checked_by_bash(done.stdout)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.logs.report import Ingested
+from benchmarks.logs.report import IngestDocument
 from tests import forked
 from tests.benchmarks.logs.formats import nemo
 
@@ -43,7 +43,7 @@ def as_json(*arguments: str, stdin: bytes = b"") -> Any:
         raise AssertionError(f"{constant} is not JSON")
 
     report = json.loads(done.stdout, parse_constant=refuse)
-    msgspec.convert(report, Ingested)
+    msgspec.convert(report, IngestDocument)
     invalid = report.get("result", {}).get("status") == "invalid"
     assert done.returncode == (3 if invalid else 0)
     return report
@@ -191,7 +191,7 @@ def test_flags_that_the_logs_own_tflops_or_mfu_refute_are_named(log: Log) -> Non
     assert any("times the nearest of these" in note for note in other_peak["notes"])
 
 
-def test_a_log_stands_beside_the_nearest_published_figure(log: Log) -> None:
+def test_a_log_is_compared_with_the_nearest_published_figure(log: Log) -> None:
     lines = (step_lines(range(n, n + 1), "6.999").replace("9.123", f"9.{n + 100}") for n in range(50))
     flag = log("maxtext.log", "".join(lines))
     report = as_json(flag, *BENCHMARK)

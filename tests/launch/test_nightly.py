@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.campaigns.scheduler import alone
+from launch.campaigns.scheduler import exclusive_lock
 from tests.launch.campaigns.nights.toy_suite import LONG, SHORT, SUITE, Naps, cell, judged, naps_in, used_as
 
 NIGHTS = 10
@@ -103,8 +103,8 @@ def test_an_accepted_level_begins_a_new_baseline(naps: Naps) -> None:
     unsaid = naps.night(f"--accept={SHORT}")
     assert unsaid.returncode == 2
     assert "--because is missing" in unsaid.stderr
-    said = naps.night(f"--accept={SHORT}", "--because=the new container stays")
-    assert said.returncode == 0, said.stderr
+    accepted = naps.night(f"--accept={SHORT}", "--because=the new container stays")
+    assert accepted.returncode == 0, accepted.stderr
     twice = naps.night(f"--accept={SHORT}", "--because=the new container stays")
     assert twice.returncode == 2
     assert "no new level to accept" in twice.stderr
@@ -243,7 +243,7 @@ def test_a_night_of_a_suite_that_was_changed_since_is_not_gone_on_with(fresh: Na
 
 
 def test_two_launchers_do_not_run_one_suite(fresh: Naps) -> None:
-    with alone(fresh.nights / ".lock", "suite"):
+    with exclusive_lock(fresh.nights / ".lock", "suite"):
         done = fresh.night()
     assert done.returncode == 2
     assert f"running this suite: process {os.getpid()}" in done.stderr
@@ -288,7 +288,7 @@ def test_a_rehearsal_without_a_valid_run_says_why(fresh: Naps) -> None:
     assert "next:  python launch/run.py --backend=toy" in done.stderr
 
 
-def test_suites_are_listed_and_ones_own_beside_those_of_the_checkout(fresh: Naps) -> None:
+def test_own_suites_are_listed_with_those_of_the_checkout(fresh: Naps) -> None:
     own = Path(fresh.variables["STEPMARK_HOME"]) / "suites"
     own.mkdir(parents=True)
     (own / "mine.yml").write_text(SUITE.replace("name: naps", "name: mine"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks.machine.peak_file import MeasuredInFile
+from benchmarks.machine.peak_file import PeakMeasurementFile
 from benchmarks.machine.peaks import TURNS
 from tests import toy_backend
 
@@ -141,13 +141,13 @@ def test_json_is_the_file(machine: Machine) -> None:
     done = machine.peak(CPU, "--json", f"--out={place}", "--dtype=fp32", TINY)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
-    msgspec.convert(printed, MeasuredInFile)
+    msgspec.convert(printed, PeakMeasurementFile)
     assert printed == {"file": str(place), **json.loads(place.read_text())}
     assert list(printed["peaks"]) == ["fp32"]
     assert machine.peaks() == []
 
 
-def test_a_known_gpu_stands_beside_what_is_published(machine: Machine) -> None:
+def test_a_known_gpu_is_compared_with_its_published_peak(machine: Machine) -> None:
     done = machine.on_a_gpu("NVIDIA H100 80GB HBM3", TOY_TFLOPS="200")
     assert done.returncode == 0, done.stderr
     assert machine.peaks() == ["cuda-nvidia-h100-80gb-hbm3-toy.json"]

@@ -96,22 +96,22 @@ def test_an_archive_is_verified_where_the_runs_are_not(run: Any, two_runs: Path)
     found = run("verify_archive", "x.tar.gz")
     assert f"{RUN}: agrees" in found.stdout
     assert "2 of 2 runs agree with their raw files" in found.stdout
-    told = [line for line in made.stdout.splitlines() if "SHA256SUMS" in line]
-    assert told
-    assert told[0] in found.stdout.splitlines()
+    sums_lines = [line for line in made.stdout.splitlines() if "SHA256SUMS" in line]
+    assert sums_lines
+    assert sums_lines[0] in found.stdout.splitlines()
 
 
 def test_an_archive_says_which_files_hold_secrets_and_what_it_left_out(run: Any, two_runs: Path) -> None:
     (two_runs / RUN / ".env").write_text("A=1")
     (two_runs / RUN / "note.txt").write_text("HF_TOKEN=SeCrEtSeCrEt")
-    said = run("archive", "x.tar.gz", *BOTH).stderr
-    assert f"runs/{RUN}/note.txt" in said
-    assert "look like secrets" in said
-    assert ".env" in said
-    assert "rank-0.log" not in said
+    errors = run("archive", "x.tar.gz", *BOTH).stderr
+    assert f"runs/{RUN}/note.txt" in errors
+    assert "look like secrets" in errors
+    assert ".env" in errors
+    assert "rank-0.log" not in errors
 
 
-def test_a_result_that_does_not_follow_from_its_raw_files_is_told(run: Any, two_runs: Path) -> None:
+def test_a_result_that_differs_from_its_raw_files_is_reported(run: Any, two_runs: Path) -> None:
     """The archive is whole: it was made of a run whose result had been changed."""
     path = two_runs / RUN / RESULT
     put(path, path.read_text().replace('"gpus": 1', '"gpus": 1 ').replace('"counted": ', '"counted": 1'))
@@ -122,7 +122,7 @@ def test_a_result_that_does_not_follow_from_its_raw_files_is_told(run: Any, two_
 
 
 @pytest.mark.usefixtures("two_runs")
-def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_path: Path) -> None:
+def test_a_changed_archive_is_reported_and_not_used(run: Any, tmp_path: Path) -> None:
     run("archive", "x.tar.gz", *BOTH)
     path = tmp_path / "x.tar.gz"
     with tarfile.open(path) as tar:
@@ -131,10 +131,10 @@ def test_a_changed_archive_is_told_and_nothing_of_it_is_believed(run: Any, tmp_p
     with gzip.GzipFile(path, "wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as tar:
         for member, data in changed:
             tar.addfile(member, io.BytesIO(data))
-    told = run("verify_archive", "x.tar.gz", code=3)
-    assert "changed or incomplete" in told.stdout
-    assert "its sha256 differs" in told.stderr
-    assert "agree" not in told.stdout
+    sums_lines = run("verify_archive", "x.tar.gz", code=3)
+    assert "changed or incomplete" in sums_lines.stdout
+    assert "its sha256 differs" in sums_lines.stderr
+    assert "agree" not in sums_lines.stdout
     run("archive", "y.tar.gz", *BOTH)
     path.write_bytes((tmp_path / "y.tar.gz").read_bytes()[:-20])
     assert "incomplete, damaged" in run("verify_archive", "x.tar.gz", code=3).stderr

@@ -190,7 +190,7 @@ def test_lora_without_weights_is_refused() -> None:
 # --- the look at one node before a job uses the others --------------------------------------------------
 
 
-def test_the_check_is_told_the_runs_own_command_and_says_that_there_is_no_torch(tmp_path: Path) -> None:
+def test_the_check_gets_the_runs_command_and_reports_a_missing_torch(tmp_path: Path) -> None:
     """As it is started on a node, with a Python that holds none of it."""
     benchmark = resolved(gpus=64)
     phase = BACKEND.check_phase(benchmark)
@@ -203,9 +203,9 @@ def test_the_check_is_told_the_runs_own_command_and_says_that_there_is_no_torch(
     words = [word.format(python=sys.executable, repository=HERE.parent, phase_dir=tmp_path) for word in planned]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    said = done.stdout.splitlines()[-1]
-    assert said.startswith("stepmark check: torch cannot be imported; ModuleNotFoundError")
-    assert "; try: pass --image" in said
+    last_line = done.stdout.splitlines()[-1]
+    assert last_line.startswith("stepmark check: torch cannot be imported; ModuleNotFoundError")
+    assert "; try: pass --image" in last_line
     end = json.loads((tmp_path / "events-rank0.jsonl").read_text())
     assert (end["event"], end["status"]) == ("end", "error")
 

@@ -58,14 +58,14 @@ def _models_and_scales(recipe: Recipe, hardware: str) -> Iterator[tuple[str, int
                 yield model, gpus
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
     benchmarks: dict[str, Benchmark]
     refused: dict[str, RequestError]
 
 
 @functools.cache
-def planned() -> Planned:
-    found = Planned({}, {})
+def planned() -> PlannedRun:
+    found = PlannedRun({}, {})
     for request in requests():
         name = f"{request.recipe} {request.model} {request.hardware} {request.dtype} {request.gpus}"
         try:
@@ -151,7 +151,7 @@ def answers(request: pytest.FixtureRequest) -> Answers:
 # --- the tests --------------------------------------------------------------------------------------------
 
 
-def said(benchmark: Benchmark) -> dict[str, Any]:
+def worker_settings(benchmark: Benchmark) -> dict[str, Any]:
     """What NeMo's objects hold of a benchmark once they are built."""
     share = benchmark.parallelism
     separate = benchmark.lora and {"query", "gate"} & set(benchmark.lora.targets)
@@ -172,7 +172,7 @@ def test_every_plan_is_built_as_the_benchmark_says(answers: Answers) -> None:
     wrong = {
         name: answers.of[name]
         for name, benchmark in planned().benchmarks.items()
-        if answers.of[name] != {"problem": None, "built": said(benchmark)}
+        if answers.of[name] != {"problem": None, "built": worker_settings(benchmark)}
     }
     assert wrong == {}
 

@@ -17,12 +17,12 @@ import yaml
 from benchmarks.assets import read_needs
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.job_record import Ended
+from benchmarks.job_record import ProcessEnd
 from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.mlperf.admission import broken_rules, rules_of
 from benchmarks.mlperf.submission import division_of, read_submission, variables
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.runs.first_check import SAID, is_ok
+from benchmarks.runs.first_check import RESULT_PREFIX, is_ok
 from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Site
 from nemo_backend import BACKEND
 from nemo_backend.inside import mlperf_check
@@ -148,7 +148,7 @@ def result_of(folder: Path, text: str | None, benchmark: Benchmark | None = None
     for rank in range(benchmark.gpus):
         (phase / f"rank-{rank}.log").write_text("")
     record = BACKEND.read_phase(benchmark, phase, 1)
-    ended = [Ended(rank=rank, exit_code=0, time=1.0, host="node1") for rank in range(benchmark.gpus)]
+    ended = [ProcessEnd(rank=rank, exit_code=0, time=1.0, host="node1") for rank in range(benchmark.gpus)]
     return summarise(RunEvidence(benchmark=benchmark, run_id="run", record=record, ended=ended))[0]
 
 
@@ -193,23 +193,23 @@ def test_flux1_has_no_flops_and_says_why(tmp_path: Path) -> None:
 def test_the_check_names_every_fault_and_ends_with_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], put_modules: Any
 ) -> None:
-    def said(gpus: int, *files: str) -> str:
+    def variables_of(gpus: int, *files: str) -> str:
         code = mlperf_check.main(gpus, list(files))
         last = capsys.readouterr().out.splitlines()[-1]
-        assert (code == 0) is is_ok(last.removeprefix(SAID))
+        assert (code == 0) is is_ok(last.removeprefix(RESULT_PREFIX))
         return last
 
     (tmp_path / "whole").write_bytes(b"12345")
     (tmp_path / "short").write_bytes(b"123")
     (tmp_path / "hollow").mkdir()
     whole = f"{tmp_path}/whole=5"
-    assert said(8, whole, f"{tmp_path}/short=5", f"{tmp_path}/gone=", f"{tmp_path}/hollow=").startswith(
-        f"{SAID}mounts: {tmp_path}/short has 3 bytes instead of 5; {tmp_path}/gone: No such file"
+    assert variables_of(8, whole, f"{tmp_path}/short=5", f"{tmp_path}/gone=", f"{tmp_path}/hollow=").startswith(
+        f"{RESULT_PREFIX}mounts: {tmp_path}/short has 3 bytes instead of 5; {tmp_path}/gone: No such file"
     )
-    assert said(8, whole).startswith(f"{SAID}PyTorch cannot be imported; ModuleNotFoundError")
+    assert variables_of(8, whole).startswith(f"{RESULT_PREFIX}PyTorch cannot be imported; ModuleNotFoundError")
     put_modules({"torch": {"cuda": SimpleNamespace(device_count=lambda: 4), "__version__": "2.9"}})
-    assert said(8, whole).startswith(f"{SAID}the process sees 4 devices")
-    assert said(4, whole).startswith(f"{SAID}ok {{")
+    assert variables_of(8, whole).startswith(f"{RESULT_PREFIX}the process sees 4 devices")
+    assert variables_of(4, whole).startswith(f"{RESULT_PREFIX}ok {{")
 
 
 # --- variables of the public configurations -------------------------------------------
@@ -238,19 +238,19 @@ def plain(value: str | None) -> str | None:
     return {"True": "1", "False": "0"}.get(value, value) if value is not None else None
 
 
-def ours(row: Mapping[str, Any]) -> dict[str, str]:
+def own_variables(row: Mapping[str, Any]) -> dict[str, str]:
     benchmark = resolved(row["recipe"], hardware=row["hardware"], gpus=row["gpus"])
     return variables(benchmark, read_submission(Configs(), benchmark.model.name))
 
 
 @pytest.mark.parametrize("row", PUBLIC, ids=lambda row: f"{row['recipe']}-{row['hardware']}-{row['gpus']}")
 def test_a_recipe_sets_what_the_public_configuration_sets(row: dict[str, Any]) -> None:
-    found = differences(row["variables"], ours(row))
+    found = differences(row["variables"], own_variables(row))
     assert {name: pair for name, pair in found.items() if intended(row["recipe"], name) is None} == {}
 
 
 def test_every_intended_difference_is_one() -> None:
-    found = {(row["recipe"], name) for row in PUBLIC for name in differences(row["variables"], ours(row))}
+    found = {(row["recipe"], name) for row in PUBLIC for name in differences(row["variables"], own_variables(row))}
     for recipe, patterns in INTENDED.items():
         names = {name for of, name in found if recipe in ("everywhere", of)}
         assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in names)] == []

@@ -266,7 +266,7 @@ def test_a_recorded_run_is_the_same_program_under_nsys_with_the_recipes_name(
     assert phase.environment == bare.environment
 
 
-def test_megatron_bridge_is_told_in_its_own_settings(resolved: Resolve) -> None:
+def test_megatron_bridge_gets_its_own_settings(resolved: Resolve) -> None:
     words = words_of(phase_of(resolved(**BRIDGE_LORA, profile="nsys")))
     found = [word for word in words if word.startswith("profiling.")]
     assert found == [

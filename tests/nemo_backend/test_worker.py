@@ -158,7 +158,7 @@ def model_of(part: Gpt, **bits: int) -> SimpleNamespace:
     return SimpleNamespace(modules=lambda: [part], named_parameters=weights.items)
 
 
-def test_all_that_was_broken_is_told_at_the_end(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_broken_modules_are_reported_at_the_end(put_modules: PutModules, monkeypatch: pytest.MonkeyPatch) -> None:
     megatron(put_modules)
     put_modules({"torch.distributed": {"get_world_size": lambda: 1}})
     monkeypatch.setattr(worker, "facts", lambda _options, _model, notes: {"rank": 0, "notes": notes})

@@ -77,13 +77,13 @@ def draw(world: World, random: Random, histories: int, nights: int, noise: float
     nodes = noise * world.of_nodes**0.5 * world.draw(random, (*shape, 1 + CONFIRMATIONS))
     if world.one_machine:
         nodes[:] = nodes[:, :, :1]
-    cell = whole[:, :, None] + nodes + _own(world, random, nodes.shape, noise)
+    cell = whole[:, :, None] + nodes + _own_noise(world, random, nodes.shape, noise)
     its_nodes = noise * world.of_nodes**0.5 * world.draw(random, shape)
-    control = world.control_sees * whole + its_nodes + _own(world, random, shape, noise)
+    control = world.control_sees * whole + its_nodes + _own_noise(world, random, shape, noise)
     return Nights(cell[:, :, 0], cell[:, :, 1:], control)
 
 
-def _own(world: World, random: Random, shape: tuple[int, ...], noise: float) -> Array:
+def _own_noise(world: World, random: Random, shape: tuple[int, ...], noise: float) -> Array:
     """Return the noise of one run, which no other shares."""
     slow = np.log1p(random.uniform(0.02, 0.10, shape)) * (random.random(shape) < world.outliers)
     return noise * (1 - world.of_night - world.of_nodes) ** 0.5 * world.draw(random, shape) + slow

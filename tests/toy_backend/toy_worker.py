@@ -17,9 +17,9 @@ spec.loader.exec_module(kit)
 parser = argparse.ArgumentParser()
 kit.add_options(parser)
 options = parser.parse_args(sys.argv[2:])
-said = dict(word.split("=", 1) for word in options.settings)
+settings = dict(word.split("=", 1) for word in options.settings)
 if options.check:
-    if said["fault"] == "check":
+    if settings["fault"] == "check":
         print("stepmark check: no bed was found; a toy naps in one; next: --set=fault=", flush=True)
         sys.exit(1)
     importlib.import_module(os.environ.get("TOY_FRAMEWORK", "json"))
@@ -88,8 +88,8 @@ def fail(kind):
 
 def train():
     first_attempt = "attempt-1" in Path(options.events_dir).parts
-    kind, _, at = said["fault"].partition("@")
-    mine = first_attempt and kind and int(said["fault_rank"]) in (options.rank, ALL)
+    kind, _, at = settings["fault"].partition("@")
+    mine = first_attempt and kind and int(settings["fault_rank"]) in (options.rank, ALL)
     events.write(
         "facts",
         rank=options.rank,
@@ -105,8 +105,8 @@ def train():
         argv=sys.argv[1:],
     )
     recorder.start()
-    for step in range(int(said["steps"])):
-        time.sleep(float(said["nap"]))
+    for step in range(int(settings["steps"])):
+        time.sleep(float(settings["nap"]))
         if mine and step == int(at or 0):
             wait_for_the_others(step)
             fail(kind)

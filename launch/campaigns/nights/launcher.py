@@ -28,7 +28,7 @@ from benchmarks.runs.campaign_record import end_text, result_of
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Labels, Nightly, Site
-from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, alone
+from launch.campaigns.scheduler import FAILED_STARTS, Scheduler, Work, exclusive_lock
 from launch.machine.processes import interrupted_once
 from launch.terminal.progress import say
 from launch.terminal.run_index import open_index
@@ -44,7 +44,7 @@ class RunOf(NamedTuple):
     rerun: int = 0  # from 1; 0: its one run
 
 
-class Asked(NamedTuple):
+class NightRequest(NamedTuple):
     """The request for a night by the flags."""
 
     suite: Suite
@@ -67,7 +67,7 @@ class Launcher:
     """One launcher's work on a night."""
 
     def __init__(
-        self, asked: Asked, runners: Runners, records: Records, sleep: Callable[[float], None] = time.sleep
+        self, asked: NightRequest, runners: Runners, records: Records, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
         self._benchmarks: dict[str, Benchmark] = {}
@@ -79,7 +79,7 @@ class Launcher:
     def run(self) -> tuple[int, NightReport | None]:
         """The exit code, and the report where the night came to its end."""
         refused = self._resolve()
-        with alone(self._records.folder / ".lock", "suite"):
+        with exclusive_lock(self._records.folder / ".lock", "suite"):
             self._take_up()
             for name, error in refused.items():
                 reason = f"refused: {error.what}" + (f" ({error.why})" if error.why else "")
@@ -92,10 +92,10 @@ class Launcher:
                     return self._run()
                 except KeyboardInterrupt:
                     say("interrupted")  # the runs so far are collected when the night resumes
-                    self._say_how_to_go_on()
+                    self._say_how_to_resume()
                     return EXIT_INTERRUPTED, None
                 except (StepmarkError, OSError):
-                    self._say_how_to_go_on()
+                    self._say_how_to_resume()
                     raise
 
     def _run(self) -> tuple[int, NightReport]:
@@ -275,7 +275,7 @@ class Launcher:
     def _keep(self) -> None:
         self._records.write(report_of(self._frame, list(self._runs.values()), self._budget(), None))
 
-    def _say_how_to_go_on(self) -> None:
+    def _say_how_to_resume(self) -> None:
         if self._scheduler.going and self._asked.site.slurm is not None:
             say(f"still in the queue: {', '.join(self._scheduler.going)}")
         say(f"  to resume it:  {shlex.join(self._asked.command)}")
@@ -296,11 +296,11 @@ def _was_submitted(folder: RunFolder) -> bool:
 
 def _nodes_of(folder: RunFolder) -> list[str]:
     """Return the nodes of the attempt that gives the metrics; empty without a job or a start."""
-    from launch.slurm.options import named
+    from launch.slurm.options import parse_node_list
 
     with contextlib.suppress(StepmarkError, OSError):
         attempts = folder.stored_result().attempts
-        return named(figures_from(attempts).nodes) if attempts else []
+        return parse_node_list(figures_from(attempts).nodes) if attempts else []
     return []
 
 

@@ -14,7 +14,7 @@ from benchmarks.errors import RequestError, RunError
 from benchmarks.nightly.junit import junit_xml
 from benchmarks.nightly.report_text import markdown, screen_text
 from benchmarks.nightly.rule import CONFIRMATIONS
-from benchmarks.nightly.suites import Cell, Watched
+from benchmarks.nightly.suites import Cell, WatchedMetric
 from benchmarks.nightly.values import NightReport, Suite
 from benchmarks.runs.runfolder import BENCHMARK, write_atomically
 from benchmarks.sweeps.scaling import scale_of, scale_text
@@ -83,7 +83,7 @@ def _write(path: Path, text: str) -> None:
 def plan_text(
     suite: Suite,
     cells: Sequence[Cell],
-    watched: Sequence[Watched],
+    watched: Sequence[WatchedMetric],
     benchmarks: Mapping[str, Benchmark],
     site: str,
     budget: int,

@@ -176,7 +176,7 @@ def test_runs_that_prove_no_speed_are_left_out_and_a_side_without_runs_is_refuse
         assert refused.differences == []
 
 
-def test_a_slowed_run_is_no_baseline_and_on_the_other_side_it_is_said() -> None:
+def test_a_slowed_run_is_refused_as_baseline_and_noted_as_candidate() -> None:
     slowed = {"result": {"slowed_by": 0.5}, "benchmark": {"inject_slowdown": 0.5}}
     a, b = sides(FAST, SLOW, **slowed)
     found = compare(a, b)

@@ -86,10 +86,10 @@ def test_places_names_times_and_ports_are_no_difference(tmp_path: Path) -> None:
         document["shell"] |= {"SLURM_JOB_ID": "77", "STEPMARK_HOME": "/x", "MASTER_PORT": "31337"}
         document["shell"] |= {"COORDINATOR": "node1:31337"}
 
-    def here(document: Document) -> None:
+    def on_this_host(document: Document) -> None:
         document["shell"] |= {"COORDINATOR": "node1:29500"}
 
-    first = read_run(folder(tmp_path, "first", provenance=here))
+    first = read_run(folder(tmp_path, "first", provenance=on_this_host))
     second = read_run(folder(tmp_path, "second", provenance=move))
     found = causes([first], [second], SLOWER)
     assert (found.causes, found.not_known) == ([], [])

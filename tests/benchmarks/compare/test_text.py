@@ -18,12 +18,12 @@ SHORT, LONG = (3.2, 3.21, 3.22), (4.66, 4.68, 4.7)
 SAME = (3.2, 3.3, 3.1)
 
 
-def found(**of_b: object) -> Comparison:
+def compared(**of_b: object) -> Comparison:
     return compare(*sides(FAST, SLOW, **of_b), explained=True)
 
 
 def test_the_table_says_figures_then_reasons_then_causes() -> None:
-    text = table_text(found(benchmark={"knobs": {"remat_policy": "full"}}))
+    text = table_text(compared(benchmark={"knobs": {"remat_policy": "full"}}))
     assert re.search(r"Step time +1000 ms +1\.05 s +\+5\.00% +\+4\.\d\d% to \+5\.\d\d% +worse", text)
     order = ["Step time", "Differs:", "A  baseline", "Welch's t", "what differs, the most likely cause"]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
@@ -32,7 +32,7 @@ def test_the_table_says_figures_then_reasons_then_causes() -> None:
 
 
 def test_the_screen_has_the_verdict_and_no_mirror_of_step_time() -> None:
-    sentence, head, *lines = table_text(found(), whole=False).splitlines()
+    sentence, head, *lines = table_text(compared(), whole=False).splitlines()
     assert sentence.startswith("WORSE: ")
     assert head.split()[:4] == ["A:", "baseline", "B:", "candidate"]
     labels = [line.split("  ")[1] for line in lines[:3]]
@@ -44,11 +44,11 @@ def test_the_screen_has_the_verdict_and_no_mirror_of_step_time() -> None:
 
 
 def test_mfu_is_shown_if_step_time_does_not_imply_it() -> None:
-    step = found().differences[0].percent or 0.0
+    step = compared().differences[0].percent or 0.0
     mirror = 100 / (1 + step / 100) - 100
     mfu = [Difference(name="MFU", unit="%", a=40.0, b=40.0 / 1.05, percent=percent) for percent in (mirror, 3.0)]
     texts = [
-        table_text(msgspec.structs.replace(found(), differences=[*found().differences, one]), whole=False)
+        table_text(msgspec.structs.replace(compared(), differences=[*compared().differences, one]), whole=False)
         for one in mfu
     ]
     assert ["MFU" in text for text in texts] == [False, True]
@@ -56,7 +56,7 @@ def test_mfu_is_shown_if_step_time_does_not_imply_it() -> None:
 
 def test_many_causes_are_cut_and_the_json_has_all() -> None:
     causes = [Cause(rank=n, kind="argument", name=f"n{n}", a="x" * 200, b=None, why="w") for n in range(1, 31)]
-    many = msgspec.structs.replace(found(), causes=causes)
+    many = msgspec.structs.replace(compared(), causes=causes)
     text = table_text(many)
     assert f"and {30 - MOST_CAUSES} more (--json has all)" in text
     assert "x" * 100 not in text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.compilation.compiled import Compiled, Operation, Schedule
+from benchmarks.compilation.compiled import CompileReport, Operation, Schedule
 from benchmarks.compilation.program import Program
 from benchmarks.configs import Configs
 from benchmarks.request.resolve import Request, resolve
@@ -18,7 +18,9 @@ REQUEST = Request(backend="jax", model="llama2_70b", hardware="h100", dtype="bf1
 @cache
 def flagship() -> Program:
     benchmark = resolve(REQUEST, Configs(), BACKEND)
-    return Program(benchmark, BACKEND.storage(benchmark), msgspec.json.decode(SAMPLE.read_bytes(), type=Compiled))
+    return Program(
+        benchmark, BACKEND.storage(benchmark), msgspec.json.decode(SAMPLE.read_bytes(), type=CompileReport)
+    )
 
 
 def too_large(program: Program) -> Program:

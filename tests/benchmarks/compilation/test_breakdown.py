@@ -23,12 +23,14 @@ RATES = rates_of(H100)
 MATMUL_FLOPS = RATES.matmul_flops["bf16"]
 
 
-def found(schedule: Schedule) -> Breakdown:
+def breakdown_of(schedule: Schedule) -> Breakdown:
     return breakdown(schedule, H100)
 
 
 def shares(*operations: Operation, **bodies: list[Operation]) -> dict[str, float]:
-    rounded = {what: round(share, 4) for what, share in found(schedule_of(*operations, **bodies)).shares.items()}
+    rounded = {
+        what: round(share, 4) for what, share in breakdown_of(schedule_of(*operations, **bodies)).shares.items()
+    }
     return {what: share for what, share in rounded.items() if share}
 
 
@@ -120,8 +122,8 @@ def test_a_loop_takes_its_trips_and_a_trip_has_its_spans() -> None:
     sent = gather("g", 1.5)
     body = [sent, matmul("m", 1.0), done(sent), matmul("n", 0.5)]
     program = schedule_of(matmul("head", 5.0), loop("layer", 10), layer=body)
-    assert found(program).shares == pytest.approx({"matmul": 0.8, EXPOSED: 0.2}, abs=1e-4)
-    spans = found(program).loops["layer"]
+    assert breakdown_of(program).shares == pytest.approx({"matmul": 0.8, EXPOSED: 0.2}, abs=1e-4)
+    spans = breakdown_of(program).loops["layer"]
     streams = {span.operation.name: (span.stream, round(span.start_seconds, 6)) for span in spans}
     assert streams == {"g": ("communication", 0.0), "m": ("compute", 0.0), "n": ("compute", 1.5)}
 
@@ -170,7 +172,7 @@ def test_rates_are_those_of_the_hardware_files() -> None:
     a100 = breakdown(flagship().compiled.schedule, Configs().hardware("a100"))
     assert "A100" in a100.notes[0]
     fp32 = Operation(name="m", what="matmul", dtype="fp32", flops=1e15, bytes=1e9)
-    assert any("fp32" in note for note in found(schedule_of(fp32)).notes)
+    assert any("fp32" in note for note in breakdown_of(schedule_of(fp32)).notes)
 
 
 @pytest.mark.parametrize("name", ["cpu", "h100_pcie"])

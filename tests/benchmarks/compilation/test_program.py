@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import Held, kernels, overlap
+from benchmarks.compilation.compiled import PeakBuffer, kernels, overlap
 from benchmarks.compilation.program import kind_of, kinds, place_of
 from benchmarks.model.capacity import memory_by_part
 from benchmarks.model.flops import parameter_count
@@ -29,8 +29,8 @@ def test_the_largest_are_the_activations_that_are_kept() -> None:
     assert sum(one.bytes for one in largest) == pytest.approx(34.9e9, rel=1e-3)
 
 
-def held(op: str, layer: str = "", part: str = "elsewhere") -> Held:
-    return Held(
+def held(op: str, layer: str = "", part: str = "elsewhere") -> PeakBuffer:
+    return PeakBuffer(
         bytes=1e9, shape="bf16[2]", name="fusion.3{1}", instruction="fusion", op=op, layer=layer, part=part,
         argument=False,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def held(op: str, layer: str = "", part: str = "elsewhere") -> Held:
         (held(""), "fusion.3"),
     ],
 )
-def test_a_buffer_says_which_layer_and_operation_it_is_of(buffer: Held, words: str) -> None:
+def test_a_buffer_says_which_layer_and_operation_it_is_of(buffer: PeakBuffer, words: str) -> None:
     assert place_of(buffer) == words
 
 

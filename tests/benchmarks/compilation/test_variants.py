@@ -16,7 +16,7 @@ def program() -> Program:
 
 def settings(text: str | None, **typed: str) -> dict[str, dict[str, str]]:
     request = msgspec.structs.replace(REQUEST, settings=typed)
-    return {name: dict(found.settings) for name, found in variants.named([request], text).items()}
+    return {name: dict(found.settings) for name, found in variants.variant_requests([request], text).items()}
 
 
 def test_every_combination_of_lists_and_flags_has_a_name() -> None:
@@ -77,7 +77,7 @@ def test_what_fits_comes_first_and_then_what_hides_most(program: Program) -> Non
     assert programs["synchronous"].exposed_bytes == pytest.approx(406.36e9, rel=1e-4)
 
 
-def test_what_no_variant_fits_is_said_and_each_outcome_has_an_exit_code(program: Program) -> None:
+def test_an_unmatched_expectation_is_reported_and_each_outcome_has_an_exit_code(program: Program) -> None:
     large = too_large(program)
     assert variants.too_large({"large": large, "planned": program}) is None
     alone = variants.too_large({"large": large})

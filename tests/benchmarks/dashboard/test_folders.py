@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.dashboard.folders import LOCK, STATE, Board, Point, alone, keep
+from benchmarks.dashboard.folders import LOCK, STATE, Board, Point, exclusive_update, keep
 from benchmarks.errors import RequestError
 
 NAME = "series/a line"
@@ -20,7 +20,7 @@ def folder(count: int, name: str = NAME, changed: int | None = None, **others: o
 
 
 def kept(logdir: Path, *wanted: Board) -> int:
-    with alone(logdir):
+    with exclusive_update(logdir):
         return keep(logdir, wanted)
 
 
@@ -82,14 +82,14 @@ def test_a_dashboard_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "board").chmod(0o777)
     (tmp_path / "board" / STATE / LOCK).symlink_to(tmp_path / "mine")
     (tmp_path / "mine").write_text("before")
-    with pytest.raises(RequestError, match="can write to it"), alone(tmp_path / "board"):
+    with pytest.raises(RequestError, match="can write to it"), exclusive_update(tmp_path / "board"):
         pass
     assert (tmp_path / "mine").read_text() == "before"
 
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RequestError, match="not a dashboard") as refused, alone(tmp_path):
+    with pytest.raises(RequestError, match="not a dashboard") as refused, exclusive_update(tmp_path):
         pass
     assert "--dashboard_dir" in refused.value.next_command
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

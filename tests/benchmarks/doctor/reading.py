@@ -7,7 +7,7 @@ import yaml
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.evidence import LogEvidence, Scanner
 from benchmarks.doctor.lines import Clock, rank_of_file
-from benchmarks.doctor.order import NOTHING, Diagnosis, Known, diagnose
+from benchmarks.doctor.order import NOTHING, Diagnosis, RunContext, diagnose
 from benchmarks.doctor.symptoms import read_symptoms
 
 LINES: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_name("lines.yml").read_text())
@@ -24,7 +24,7 @@ def evidence(text: str | bytes, name: str = "a.log", piece: int = 1 << 20) -> Lo
     return scanner.finish()
 
 
-def diagnosis(known: Known = NOTHING, **logs: str) -> Diagnosis:
+def diagnosis(known: RunContext = NOTHING, **logs: str) -> Diagnosis:
     """Return the diagnosis of logs by their names, with `_` for a dot: rank_0_log is the log of rank 0."""
     return diagnose([evidence(text, name.replace("_", ".")) for name, text in logs.items()], SYMPTOMS, known)
 

@@ -7,7 +7,7 @@ import jinja2
 import pytest
 import yaml
 
-from benchmarks.doctor.order import Known, diagnose
+from benchmarks.doctor.order import RunContext, diagnose
 from tests.benchmarks.doctor.reading import SYMPTOMS, TRACE, evidence, ids, steps
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yml").read_text())
@@ -56,7 +56,7 @@ TEXTS = {
 def test_what_is_shown(case: dict[str, Any]) -> None:
     logs = case.get("logs") or {"a.log": case["log"]}
     made = {name: jinja2.Template(text, keep_trailing_newline=True).render(TEXTS) for name, text in logs.items()}
-    known = Known(**case.get("known", {}))
+    known = RunContext(**case.get("known", {}))
     found = diagnose([evidence(text, name) for name, text in made.items()], SYMPTOMS, known)
     assert ids(found) == case["shows"]
     assert found.failed == bool(case["shows"])

@@ -123,7 +123,7 @@ def test_a_traceback_is_found_by_its_shape_behind_any_prefix(prefix: str) -> Non
     assert (finding.id, finding.text, finding.line) == ("unknown", "ValueError: bad", 5)
 
 
-def test_the_lines_of_two_unknown_writers_are_told_apart() -> None:
+def test_lines_of_two_unknown_writers_are_kept_separate() -> None:
     lines = [f"node-{node}: {line}\n" for line in FRAMES for node in (1, 2)]
     text = "".join(lines).replace("node-2: ValueError: bad", "node-2: KeyError: 'x'")
     assert [one.text for one in evidence(text).findings] == ["ValueError: bad", "KeyError: 'x'"]

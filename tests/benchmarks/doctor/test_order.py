@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.doctor.order import NOTHING, Known
+from benchmarks.doctor.order import NOTHING, RunContext
 from benchmarks.doctor.text import diagnosis_text, headline
 from tests.benchmarks.doctor.reading import LINES, STEP, TRACE, diagnosis, ids, steps
 
@@ -119,7 +119,7 @@ def test_what_says_nothing_of_the_end(line: str) -> None:
 
 
 def test_a_run_that_failed_without_a_word_in_its_logs() -> None:
-    silent = diagnosis(Known(failed=True, recorded=True), a_log=steps(4))
+    silent = diagnosis(RunContext(failed=True, recorded=True), a_log=steps(4))
     assert (silent.failed, silent.entries) == (True, [])
     assert headline(silent).endswith("do not show the reason")
 
@@ -146,7 +146,7 @@ def frozen(stopped: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_the_rank_that_fell_silent_and_not_the_one_that_says_so(stopped: int) -> None:
-    for known in (NOTHING, Known(failed=True, first_rank=1 - stopped)):
+    for known in (NOTHING, RunContext(failed=True, first_rank=1 - stopped)):
         first = diagnosis(known, **frozen(stopped)).entries[0]
         assert (first.id, first.first.rank, first.ranks) == ("jax_silent", stopped, [stopped])
         assert first.first.file == f"rank.{1 - stopped}.log"

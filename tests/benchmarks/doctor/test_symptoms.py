@@ -46,7 +46,7 @@ def test_a_line_that_only_sounds_like_a_failure(line: str) -> None:
         assert (found.failed, ids(found), [one.id for one in found.warnings]) == (False, [], [])
 
 
-def test_an_error_that_no_symptom_fits_is_called_unknown_and_what_may_be_said_of_its_class() -> None:
+def test_an_error_without_a_symptom_is_unknown_with_the_text_of_its_class() -> None:
     found = diagnosis(a_log="Traceback (most recent call last):\nFileNotFoundError: /data/a.json\n").entries[0]
     assert found.title == "an unknown error (a file or a folder is missing)"
     failed = diagnosis(a_log="F1121 13:51:57.310937 1400 a.cc:1] Check failed: x\n")

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.equivalence import equivalence
-from benchmarks.equivalence.equivalence import Comparison, Computed, compare
+from benchmarks.equivalence.equivalence import Comparison, Side, compare
 from benchmarks.equivalence.work import CaseReport, CountedFlops, WorkStep, tensor_names
 from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
@@ -35,7 +35,7 @@ def random_tensors(seed: int) -> Arrays:
     }
 
 
-def a_side(title: str = "one") -> Computed:
+def a_side(title: str = "one") -> Side:
     report = CaseReport(
         parameters=flops.parameter_count(MODEL),
         settings={"norm_epsilon": 1e-5, "rope_theta": 10000.0, "rope_interleaved": False, "tied_head": False},
@@ -46,49 +46,49 @@ def a_side(title: str = "one") -> Computed:
     )
     weights = random_tensors(1)
     arrays = {
-        **work_kit.under(work_kit.WEIGHT, weights),
-        **work_kit.under(work_kit.GRADIENT, random_tensors(2)),
-        **work_kit.under(work_kit.TRAINED, {name: array * np.float32(1.01) for name, array in weights.items()}),
+        **work_kit.prefixed(work_kit.WEIGHT, weights),
+        **work_kit.prefixed(work_kit.GRADIENT, random_tensors(2)),
+        **work_kit.prefixed(work_kit.TRAINED, {name: array * np.float32(1.01) for name, array in weights.items()}),
         work_kit.LOGITS: np.random.default_rng(3).standard_normal((4, 72, V)).astype(np.float32),
     }
-    return Computed(title, report, arrays)
+    return Side(title, report, arrays)
 
 
-def with_report(**changes: Any) -> Computed:
+def with_report(**changes: Any) -> Side:
     side = a_side("other")
     return side._replace(report=msgspec.structs.replace(side.report, **changes))
 
 
-def with_settings(**changes: Any) -> Computed:
+def with_settings(**changes: Any) -> Side:
     return with_report(settings={**a_side().report.settings, **changes})
 
 
-def without_setting(left_out: str) -> Computed:
+def without_setting(left_out: str) -> Side:
     return with_report(settings={name: value for name, value in a_side().report.settings.items() if name != left_out})
 
 
-def with_flops(total: int) -> Computed:
+def with_flops(total: int) -> Side:
     return with_report(flops=CountedFlops(total=total, recomputed={}))
 
 
-def with_norms(*norms: float) -> Computed:
+def with_norms(*norms: float) -> Side:
     """The gradient norm of each training step."""
     steps = zip(a_side().report.steps, norms, strict=True)
     return with_report(steps=[msgspec.structs.replace(step, gradient_norm=norm) for step, norm in steps])
 
 
-def with_array(name: str, change: Callable[[Any], Any]) -> Computed:
+def with_array(name: str, change: Callable[[Any], Any]) -> Side:
     side = a_side("other")
     return side._replace(arrays={**side.arrays, name: change(side.arrays[name])})
 
 
-def with_step(step: int, relative: float) -> Computed:
+def with_step(step: int, relative: float) -> Side:
     steps = list(a_side().report.steps)
     steps[step] = msgspec.structs.replace(steps[step], loss=steps[step].loss * (1 + relative))
     return with_report(steps=steps)
 
 
-def without(name: str) -> Computed:
+def side_without(name: str) -> Side:
     side = a_side("other")
     return side._replace(arrays={key: array for key, array in side.arrays.items() if key != name})
 
@@ -104,7 +104,7 @@ def one_number(value: float) -> Callable[[Any], Any]:
     return change
 
 
-def differing(other: Computed) -> list[str]:
+def differing(other: Side) -> list[str]:
     return [line.quantity for line in compare(MODEL, a_side(), other).differing]
 
 
@@ -115,7 +115,7 @@ GRADIENT_TENSORS = "gradient by tensor"
 CHANGES = f"change by tensor, {equivalence.UPDATES} updates"
 
 BY_PASS = "gradient norm, step 1 by pass"
-CASES: dict[str, tuple[Computed, list[str]]] = {
+CASES: dict[str, tuple[Side, list[str]]] = {
     "nothing": (a_side("other"), []),
     "a parameter more": (with_report(parameters=106_817), ["parameters"]),
     "another epsilon, by a tenth": (with_settings(norm_epsilon=1.1e-5), ["norm epsilon"]),
@@ -155,7 +155,7 @@ CASES: dict[str, tuple[Computed, list[str]]] = {
 
 
 @pytest.mark.parametrize(("other", "lines"), CASES.values(), ids=CASES.keys())
-def test_a_difference_is_seen_in_its_own_line_and_rounding_in_none(other: Computed, lines: list[str]) -> None:
+def test_a_difference_is_seen_in_its_own_line_and_rounding_in_none(other: Side, lines: list[str]) -> None:
     assert differing(other) == lines
 
 
@@ -170,7 +170,7 @@ def test_what_bf16_rounds_is_no_difference_in_bf16_and_one_in_fp32() -> None:
 
 @pytest.mark.parametrize("name", ["weight/head", "gradient/layers.0.up", "trained/embedding", "logits"])
 def test_a_tensor_that_is_missing_is_named_and_no_array_is_compared(name: str) -> None:
-    comparison = compare(MODEL, a_side(), without(name))
+    comparison = compare(MODEL, a_side(), side_without(name))
     (line,) = comparison.differing
     assert line.quantity == "tensors"
     assert line.second == name
@@ -211,12 +211,12 @@ def test_the_table_shows_what_differs() -> None:
 
 def test_perturbed_weights_hide_nothing() -> None:
     weights = {**random_tensors(1), "final_norm": np.ones(H, np.float32)}
-    found = work_kit.perturbed(weights, seed=99)
+    found = work_kit.perturb_weights(weights, seed=99)
     assert np.std(found["final_norm"]) == pytest.approx(0.3, rel=0.2)
     assert np.array_equal(found["layers.1.query"], weights["layers.1.query"] * 4)
     assert np.array_equal(found["layers.1.key"], weights["layers.1.key"])
     assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
-    again = work_kit.perturbed(weights, seed=99)
+    again = work_kit.perturb_weights(weights, seed=99)
     assert all(np.array_equal(found[name], again[name]) for name in found)
 
 
@@ -265,25 +265,25 @@ COUNTED = CountedFlops(
 )
 
 
-def adapted(title: str = "one", **changes: Any) -> Computed:
+def adapted(title: str = "one", **changes: Any) -> Side:
     """A side that trained adapters: all that was trained is 1% larger."""
     side = a_side(title)
     base, adapters = random_tensors(1), random_adapters(2)
     report = {"parameters": flops.held_parameter_count(MODEL, LORA), "flops": COUNTED, **changes}
     arrays = {
-        **work_kit.under(work_kit.WEIGHT, base | adapters),
-        **work_kit.under(work_kit.GRADIENT, random_adapters(3)),
-        **work_kit.under(work_kit.TRAINED, base | {n: array * np.float32(1.01) for n, array in adapters.items()}),
+        **work_kit.prefixed(work_kit.WEIGHT, base | adapters),
+        **work_kit.prefixed(work_kit.GRADIENT, random_adapters(3)),
+        **work_kit.prefixed(work_kit.TRAINED, base | {n: array * np.float32(1.01) for n, array in adapters.items()}),
         work_kit.LOGITS: side.arrays[work_kit.LOGITS],
     }
     return side._replace(report=msgspec.structs.replace(side.report, **report), arrays=arrays)
 
 
-def compared(other: Computed) -> Comparison:
+def compared(other: Side) -> Comparison:
     return compare(MODEL, adapted(), other, LORA)
 
 
-def adapted_with(name: str, factor: float) -> Computed:
+def adapted_with(name: str, factor: float) -> Side:
     side = adapted("other")
     return side._replace(arrays={**side.arrays, name: side.arrays[name] * np.float32(factor)})
 

@@ -63,17 +63,17 @@ def quick_run(
     result: dict[str, Any] | None = None,
     seconds: float = 0.25,
     old: bool = True,
-    **said: Any,
+    **fields: Any,
 ) -> Path:
     """The files that an index reads. `said` are keys of the benchmark, and tags, nightly, commit of the provenance;
     `result` keys of the result; `old`: its folder was changed long ago."""
     benchmark, about, figures = (json.loads(_files()[name]) for name in (BENCHMARK, PROVENANCE, RESULT))
-    about |= {"run_id": run_id, "labels": {"tags": said.pop("tags", []), "nightly": said.pop("nightly", None)}}
-    about["git"] = {"commit": said.pop("commit", "a1" * 20), "changed_files": 0}
+    about |= {"run_id": run_id, "labels": {"tags": fields.pop("tags", []), "nightly": fields.pop("nightly", None)}}
+    about["git"] = {"commit": fields.pop("commit", "a1" * 20), "changed_files": 0}
     for name in ("model", "hardware", "site"):
-        if name in said:
-            benchmark[name]["name"] = said.pop(name)
-    benchmark |= said
+        if name in fields:
+            benchmark[name]["name"] = fields.pop(name)
+    benchmark |= fields
     figures |= {"run_id": run_id}
     figures["benchmark"] |= {name: benchmark[name] for name in ("backend", "dtype", "gpus")}
     figures["benchmark"]["model"] = benchmark["model"]["name"]

@@ -113,7 +113,7 @@ ADDED = tarfile.TarInfo("runs/20261120T000000Z-x/attempt-1/perf/more.log")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "messages"),
     [
         (lambda found: [*found, (ADDED, b"x")], ["was added"]),
         (lambda found: found[:-1], ["is missing"]),
@@ -122,10 +122,10 @@ ADDED = tarfile.TarInfo("runs/20261120T000000Z-x/attempt-1/perf/more.log")
     ],
 )
 def test_added_renamed_and_removed_files_are_caught(
-    packed: Path, tmp_path: Path, change: Callable[[Members], Members], said: list[str]
+    packed: Path, tmp_path: Path, change: Callable[[Members], Members], messages: list[str]
 ) -> None:
     found = differences(packed_again(packed, change), tmp_path)
-    assert all(any(text in line for line in found) for text in said), found
+    assert all(any(text in line for line in found) for text in messages), found
 
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "runs/x/../../../outside", "runs/x"])

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from benchmarks.history.exports import Selected, as_csv, as_table
+from benchmarks.history.exports import RunListing, as_csv, table_text
 from benchmarks.history.index import Problem
 from benchmarks.runs.finished_run import FIELDS, FinishedRun
 from tests.benchmarks.history.made_runs import an_entry
@@ -31,8 +31,8 @@ ENTRIES = [
 def text(form: str, entries: list[FinishedRun] | None = None) -> str:
     found = ENTRIES if entries is None else entries
     problems = [Problem(folder="z", reason="no run")]
-    selected = Selected(folder="results", where=["gpus>=64"], runs=found, problems=problems)
-    return as_csv(selected) if form == "csv" else as_table(selected)
+    selected = RunListing(folder="results", where=["gpus>=64"], runs=found, problems=problems)
+    return as_csv(selected) if form == "csv" else table_text(selected)
 
 
 def test_csv_has_every_field_and_nothing_where_nothing_is_known() -> None:

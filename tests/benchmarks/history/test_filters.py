@@ -42,9 +42,9 @@ def test_what_a_condition_means(text: str, fitting: dict[str, Any], other: dict[
     assert not fits(text, **other)
 
 
-@pytest.mark.parametrize(("text", "said"), TABLES["refused"])
-def test_what_is_no_condition_is_refused_with_a_hint(text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "hint"), TABLES["refused"])
+def test_what_is_no_condition_is_refused_with_a_hint(text: str, hint: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_condition(text)
-    assert said in str(caught.value)
+    assert hint in str(caught.value)
     assert caught.value.exit_code == 2

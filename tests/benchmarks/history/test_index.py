@@ -191,12 +191,12 @@ def test_runs_that_end_while_others_open_the_index_are_all_there(tmp_path: Path,
     results = tmp_path / "results"
     results.mkdir()
     context = multiprocessing.get_context("fork")
-    told: Any = context.Queue()
+    queue: Any = context.Queue()
     writers = [context.Process(target=write_many, args=(results, n, 25)) for n in range(4)]
-    readers = [context.Process(target=open_often, args=(results, database, told, 12)) for _ in range(3)]
+    readers = [context.Process(target=open_often, args=(results, database, queue, 12)) for _ in range(3)]
     for process in (*writers, *readers):
         process.start()
-    seen = [told.get(timeout=60) for _ in range(3 * 12)]
+    seen = [queue.get(timeout=60) for _ in range(3 * 12)]
     for process in (*writers, *readers):
         process.join(60)
         assert process.exitcode == 0

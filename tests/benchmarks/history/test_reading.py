@@ -34,7 +34,7 @@ def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         (RESULT, '{"schema_version": 1', "result.json cannot be read"),
         (RESULT, "", "result.json cannot be read"),
@@ -45,14 +45,14 @@ def test_a_run_without_a_result_is_running(tmp_path: Path) -> None:
         (PROVENANCE, '{"labels": 3}', "provenance.json cannot be read"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str | None, message: str) -> None:
     path = quick_run(tmp_path, "one")
     (path / name).unlink()
     if text is not None:
         (path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(RequestError) as caught:
         entry_of(path)
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert str(path) in caught.value.where
 
 

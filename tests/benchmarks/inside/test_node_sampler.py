@@ -54,8 +54,8 @@ class Sampler:
         process = self.start("--name=n1", *options, python=python)
         self.wait_for_lines(lines)
         process.terminate()
-        _, said = process.communicate(timeout=60)
-        assert (process.returncode, said) == (0, "")
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
         return [json.loads(line) for line in self.file().read_text().splitlines()]
 
 
@@ -117,7 +117,7 @@ def test_any_python_will_do_and_a_file_that_it_is_given_serves_for_the_package(
         ("dgx_h100", ["--no_gpus"], "not requested"),
     ],
 )
-def test_why_no_gpu_is_sampled_is_said(
+def test_the_reason_for_sampling_no_gpu_is_recorded(
     sampler: Sampler, play_machine: Play, machine: str, options: list[str], why: str
 ) -> None:
     play_machine(machine)
@@ -174,12 +174,12 @@ def test_utilisation_is_of_the_time_between_two_samples(tmp_path: Path, monkeypa
 def test_a_signal_ends_it_at_once_with_a_last_sample(sampler: Sampler, number: signal.Signals) -> None:
     process = sampler.start("--name=n1", "--interval=60")
     sampler.wait_for_lines(2)
-    told = time.time()
+    stopped_at = time.time()
     process.send_signal(number)
     assert process.wait(120) == 0
-    assert time.time() - told < 50
+    assert time.time() - stopped_at < 50
     *_, last, end = [json.loads(line) for line in sampler.file().read_text().splitlines()]
-    assert told <= last["time"] <= told + 50
+    assert stopped_at <= last["time"] <= stopped_at + 50
     assert (end["reason"], end["samples"]) == (number.name, 2)
 
 
@@ -191,9 +191,9 @@ def limited() -> None:
 
 def test_a_full_disk_ends_it_with_a_word_and_costs_only_the_line_that_is_cut(sampler: Sampler) -> None:
     process = sampler.start("--name=n1", preexec_fn=limited)
-    _, said = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.splitlines() == ["stepmark: sampling of node n1 stopped: [Errno 27] File too large"]
+    assert errors.splitlines() == ["stepmark: sampling of node n1 stopped: [Errno 27] File too large"]
     (node,) = read(sampler.out)
     assert len(node.unreadable) <= 1
     assert len(node.samples) > 5

@@ -26,7 +26,7 @@ SAYS_ITS_WORDS = "import sys, json; print(json.dumps(sys.argv[1:]))"
 SLURM = {"SLURM_JOB_ID": "4711", "SLURM_NODEID": "1", "SLURM_LOCALID": "2", "SLURM_PROCID": "6"}
 
 
-class Done(NamedTuple):
+class ProgramResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -39,7 +39,7 @@ class Done(NamedTuple):
         return options
 
 
-Start = Callable[..., Done]
+Start = Callable[..., ProgramResult]
 
 
 @pytest.fixture
@@ -56,11 +56,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def start(environment: dict[str, str], tmp_path: Path) -> Start:
-    def start_it(*options: str, rank: int | None = 0, program: str = SAYS_ITS_WORDS, **variables: str) -> Done:
-        told = {"STEPMARK_RANK": str(rank)} if rank is not None else {}
+    def start_it(
+        *options: str, rank: int | None = 0, program: str = SAYS_ITS_WORDS, **variables: str
+    ) -> ProgramResult:
+        rank_variables = {"STEPMARK_RANK": str(rank)} if rank is not None else {}
         done = subprocess.run(
             [sys.executable, "-I", str(SCRIPT), *options, "--", sys.executable, "-c", program, "a b", "--", "--x=1"],
-            env={**environment, **told, **variables},
+            env={**environment, **rank_variables, **variables},
             capture_output=True,
             text=True,
             check=False,
@@ -68,7 +70,7 @@ def start(environment: dict[str, str], tmp_path: Path) -> Start:
         )
         calls = tmp_path / "calls"
         lines = calls.read_text().splitlines() if calls.exists() else []
-        return Done(done.returncode, done.stdout, done.stderr, [json.loads(line) for line in lines])
+        return ProgramResult(done.returncode, done.stdout, done.stderr, [json.loads(line) for line in lines])
 
     return start_it
 

@@ -175,16 +175,16 @@ def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
 
 def ended(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> tuple[int, dict[str, Any]]:
     def train() -> None:
-        told.append("a failure")
+        written.append("a failure")
         if error is not None:
             raise error
 
-    told: list[str] = []
+    written: list[str] = []
     monkeypatch.setattr(kit.signal, "signal", lambda *_: None)  # the kit takes no signal of the tests' own process
     monkeypatch.setattr(kit.faulthandler, "register", lambda *_args, **_named: None)
     monkeypatch.delenv("STEPMARK_DIE_WITH_PARENT", raising=False)
     events = Events()
-    code = kit.run(SimpleNamespace(rank=2), train, lambda: list(told), events, lambda: ["a note"])
+    code = kit.run(SimpleNamespace(rank=2), train, lambda: list(written), events, lambda: ["a note"])
     (event,) = events.written
     return code, event
 

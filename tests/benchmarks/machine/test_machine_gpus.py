@@ -69,7 +69,7 @@ def test_a_device_without_a_row_takes_the_recipes_of_an_a100_and_has_no_fp8() ->
     row = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 8, "560.35")
     assert (row.name, row.memory_gb, row.peaks) == ("nvidia_geforce_rtx_4090", 25.8, {})
     configs = Configs()
-    configs.learn(row)
+    configs.register_hardware(row)
     found = resolve(
         Request(backend="jax", model="llama2_70b", hardware=row.name, gpus=64), configs, find_backend("jax")
     )
@@ -80,7 +80,7 @@ def test_a_device_that_no_recipe_names_takes_those_of_an_a100_but_not_on_a_clust
     made = machine_gpus.made_row([gpu(0, RTX, memory_bytes=25_757_220_864)] * 2, "560.35")
     row = msgspec.structs.replace(made, peaks={"bf16": Peak(165.2, "a datasheet")})
     configs = Configs()
-    configs.learn(row)
+    configs.register_hardware(row)
     asked = Request(backend="jax", model="llama32_1b")
     machine = MachineGpus(gpus=(gpu(0, RTX), gpu(1, RTX)))
     settled = machine_gpus.with_gpus(asked, machine, [row], configs, find_backend("jax"))
@@ -95,5 +95,5 @@ def test_a_request_takes_the_largest_layout_that_the_gpus_allow() -> None:
     row, machine = CONFIGS.hardware("h100"), MachineGpus(gpus=tuple(gpu(index) for index in range(7)))
     asked = Request(backend="nemo", model="llama32_1b")
     settled = machine_gpus.with_gpus(asked, machine, [row], CONFIGS, NEMO)
-    said = machine_gpus.choice_text(asked, settled, machine)
-    assert said == "this machine has 7 x NVIDIA H100 80GB HBM3: --hardware=h100 --gpus=4"
+    text = machine_gpus.choice_text(asked, settled, machine)
+    assert text == "this machine has 7 x NVIDIA H100 80GB HBM3: --hardware=h100 --gpus=4"

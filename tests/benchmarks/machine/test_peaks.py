@@ -128,7 +128,7 @@ def test_a_broken_clock_gives_no_rate(seconds: float) -> None:
 # --- the file -----------------------------------------------------------------------------------
 
 
-def measured(device: str = "cpu", platform: str = "cpu", **report_changes: Any) -> peak_file.Measured:
+def measured(device: str = "cpu", platform: str = "cpu", **report_changes: Any) -> peak_file.PeakMeasurement:
     rates = [
         MeasuredRate(shape=shape, dtype=dtype, tflops=[0.95 * fast, fast, 1.05 * fast])
         for dtype, fast in (("bf16", 0.4), ("fp32", 0.2))
@@ -143,7 +143,7 @@ def measured(device: str = "cpu", platform: str = "cpu", **report_changes: Any) 
         threads=2 if platform == "cpu" else None,
     )
     report = replace(report, **report_changes)
-    return peak_file.Measured(
+    return peak_file.PeakMeasurement(
         schema_version=peak_file.SCHEMA_VERSION,
         date="2026-11-22T01:02:03+00:00",
         stepmark="0.1",
@@ -162,22 +162,22 @@ def measured(device: str = "cpu", platform: str = "cpu", **report_changes: Any) 
     )
 
 
-def file_of(found: peak_file.Measured) -> peak_file.MeasuredPeak:
+def file_of(found: peak_file.PeakMeasurement) -> peak_file.MeasuredPeak:
     return peak_file.measured_peak(json_text(found).encode(), "FILE")
 
 
 def test_a_file_says_where_its_peak_comes_from() -> None:
     peak = file_of(measured()).peaks["bf16"]
     assert peak.tflops == 0.4
-    said = (
+    reasons = (
         "measured: launch/peak.py, 2026-11-22, jax (jax 1.2), bf16 [128, 8192] x [8192, 10240], n 3, spread 10.0%, "
     )
-    assert peak.source.startswith(said + "sha256 ")
+    assert peak.source.startswith(reasons + "sha256 ")
     digest = peak.source.rpartition(" ")[2]
     assert (len(digest), digest) == (64, file_of(measured()).peaks["fp32"].source.rpartition(" ")[2])
 
 
-def changed(found: peak_file.Measured, change: Callable[[dict[str, Any]], object]) -> bytes:
+def changed(found: peak_file.PeakMeasurement, change: Callable[[dict[str, Any]], object]) -> bytes:
     data = json.loads(json_text(found))
     change(data)
     return json.dumps(data).encode()
@@ -207,7 +207,7 @@ CLUSTER = replace(
 )
 
 
-def peak_for(hardware: Hardware, site: Site, gpus: int, nodes: int, found: peak_file.Measured) -> float:
+def peak_for(hardware: Hardware, site: Site, gpus: int, nodes: int, found: peak_file.PeakMeasurement) -> float:
     return peaks_of_devices(file_of(found), hardware, site, "bf16", gpus, nodes)["bf16"].tflops
 
 

@@ -22,7 +22,7 @@ class Length(NamedTuple):
     seconds: float  # of a step
 
 
-class Judged(NamedTuple):
+class SimulatedRun(NamedTuple):
     """One run: what is said of it, and how far its drift really puts its median off the settled step time."""
 
     window: Window
@@ -96,7 +96,7 @@ def two_states(percent: float, dwell_steps: float) -> Drift:
 # --- judged ---------------------------------------------------------------------------------------
 
 
-def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int = 100) -> list[Judged]:
+def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int = 100) -> list[SimulatedRun]:
     """The same for the same names."""
     random = Random(zlib.crc32(f"{name} {noise} {length}".encode()))
     levels = drift(random, runs, length.steps, length.seconds)
@@ -106,15 +106,15 @@ def drawn(name: str, drift: Drift, noise: str, length: Length, runs: int = 100) 
         steps = [Step(step=n, seconds=value, loss=None, tokens=None) for n, value in enumerate([30.0, *row])]
         window, marked = choose_window(steps, "steady")
         counts = np.array([step.excluded_because is None for step in marked[1:]])
-        found.append(Judged(window, 100 * abs(float(np.median(level[counts])) - 1)))
+        found.append(SimulatedRun(window, 100 * abs(float(np.median(level[counts])) - 1)))
     return found
 
 
-def share(found: Sequence[Judged], settling: str) -> float:
+def share(found: Sequence[SimulatedRun], settling: str) -> float:
     return sum(one.window.settling == settling for one in found) / len(found) if found else 0.0
 
 
-def bound_holds(found: Sequence[Judged]) -> tuple[int, int]:
+def bound_holds(found: Sequence[SimulatedRun]) -> tuple[int, int]:
     """Return how many of the runs that still move have a median within the stated error, and their number."""
     moving = [one for one in found if one.window.median_off_percent is not None]
     return sum(one.off_percent <= (one.window.median_off_percent or 0.0) for one in moving), len(moving)

@@ -80,7 +80,7 @@ def test_what_the_last_digit_of_the_tflops_leaves_open(tflops: float, rates: flo
     assert note.endswith(f": {ending}")
 
 
-def test_a_throughput_of_few_digits_leaves_it_open_and_without_tflops_nothing_is_said() -> None:
+def test_few_digits_leave_the_convention_open_and_no_tflops_give_no_convention() -> None:
     """Recipe and causal are 3.6% apart; a hundred of 1,030 tokens/s is more."""
     (note,) = notes_of(SEED, 7.908, 450.0, 1030.0, rates=lambda rate: 100.0 if rate == 1030 else 0.001)
     assert ALIKE in note

@@ -27,7 +27,7 @@ FEWEST_OF_HALF = 20
 Process = Callable[[Random, int], Array]
 
 
-class Held(NamedTuple):
+class Coverage(NamedTuple):
     """How often an interval held the truth, and how far it reached."""
 
     share: float
@@ -58,7 +58,7 @@ PROCESSES: dict[str, Process] = {
 }
 
 
-def held(case: str, process: Process, steps: int, resolution_seconds: float = 0.0) -> Held:
+def held(case: str, process: Process, steps: int, resolution_seconds: float = 0.0) -> Coverage:
     """Return the coverage of the process's median, from many windows."""
     random = Random(zlib.crc32(f"{case} {steps}".encode()))
     windows = []
@@ -70,7 +70,7 @@ def held(case: str, process: Process, steps: int, resolution_seconds: float = 0.
     return _held(windows, resolution_seconds)
 
 
-def _held(windows: Sequence[tuple[list[float], float]], resolution_seconds: float) -> Held:
+def _held(windows: Sequence[tuple[list[float], float]], resolution_seconds: float) -> Coverage:
     """Windows, each with the figure that its interval should hold."""
     inside, half_widths = [], []
     for seconds, truth in windows:
@@ -78,13 +78,13 @@ def _held(windows: Sequence[tuple[list[float], float]], resolution_seconds: floa
         assert found is not None
         inside.append(found.low <= truth <= found.high)
         half_widths.append((found.high - found.low) / 2 / found.median)
-    return Held(fmean(inside), median(half_widths), len(windows))
+    return Coverage(fmean(inside), median(half_widths), len(windows))
 
 
 # --- real step times ------------------------------------------------------------------------------
 
 
-class Settled(NamedTuple):
+class SettledRuns(NamedTuple):
     """A public run, without the time in which machines settle."""
 
     run: PublicRun
@@ -95,20 +95,22 @@ class Settled(NamedTuple):
         return median(self.seconds)
 
 
-def settled_runs() -> list[Settled]:
+def settled_runs() -> list[SettledRuns]:
     runs = public_runs()
     return [
-        Settled(run, [taken for taken, end in zip(run.seconds, run.ends, strict=True) if end > SETTLED_AFTER_SECONDS])
+        SettledRuns(
+            run, [taken for taken, end in zip(run.seconds, run.ends, strict=True) if end > SETTLED_AFTER_SECONDS]
+        )
         for run in runs
     ]
 
 
-def windows_held(runs: Sequence[Settled], steps: int) -> Held | None:
+def windows_held(runs: Sequence[SettledRuns], steps: int) -> Coverage | None:
     """Windows of so many values against the median of the rest of their run, no shorter; runs count alike."""
     return _over_runs(runs, lambda run: _cut(run.seconds, steps), 2 * steps)
 
 
-def exact(runs: Sequence[Settled], steps: int | None) -> float | None:
+def exact(runs: Sequence[SettledRuns], steps: int | None) -> float | None:
     """How often an exact 95% interval holds the median of the rest, uncertain too; None: of the other half."""
     lengths = [len(run.seconds) for run in runs if len(run.seconds) >= 2 * (steps or FEWEST_OF_HALF)]
     errors = [math.sqrt(1 + (steps / (length - steps) if steps else 1)) for length in lengths]
@@ -116,10 +118,10 @@ def exact(runs: Sequence[Settled], steps: int | None) -> float | None:
     return fmean(2 * normal.cdf(normal.inv_cdf(0.975) / error) - 1 for error in errors) if errors else None
 
 
-def halves_held(runs: Sequence[Settled]) -> Held | None:
+def halves_held(runs: Sequence[SettledRuns]) -> Coverage | None:
     """One half of a run against the median of the other."""
 
-    def halves(run: Settled) -> list[tuple[list[float], float]]:
+    def halves(run: SettledRuns) -> list[tuple[list[float], float]]:
         middle = len(run.seconds) // 2
         one, other = run.seconds[:middle], run.seconds[middle:]
         return [(one, median(other)), (other, median(one))]
@@ -133,12 +135,12 @@ def _cut(seconds: list[float], steps: int) -> list[tuple[list[float], float]]:
 
 
 def _over_runs(
-    runs: Sequence[Settled], windows: Callable[[Settled], list[tuple[list[float], float]]], fewest: int
-) -> Held | None:
+    runs: Sequence[SettledRuns], windows: Callable[[SettledRuns], list[tuple[list[float], float]]], fewest: int
+) -> Coverage | None:
     found = [_held(windows(run), run.run.resolution_seconds) for run in runs if len(run.seconds) >= fewest]
     if not found:
         return None
-    return Held(
+    return Coverage(
         fmean(one.share for one in found), median(one.half_width for one in found), sum(one.windows for one in found)
     )
 
@@ -147,7 +149,7 @@ def _over_runs(
 
 
 @pytest.fixture(scope="module")
-def real() -> list[Settled]:
+def real() -> list[SettledRuns]:
     return settled_runs()
 
 
@@ -169,7 +171,7 @@ def test_printed_figures_keep_their_coverage() -> None:
 
 
 @pytest.mark.parametrize("steps", [50, 100])
-def test_windows_of_public_runs_hold_the_median_of_the_rest(real: list[Settled], steps: int) -> None:
+def test_windows_of_public_runs_hold_the_median_of_the_rest(real: list[SettledRuns], steps: int) -> None:
     """As often as an exact interval would: the rest is uncertain too."""
     found, wanted = windows_held(real, steps), exact(real, steps)
     assert found is not None
@@ -177,7 +179,7 @@ def test_windows_of_public_runs_hold_the_median_of_the_rest(real: list[Settled],
     assert found.share >= wanted >= 0.9
 
 
-def test_one_half_of_a_public_run_holds_the_median_of_the_other(real: list[Settled]) -> None:
+def test_one_half_of_a_public_run_holds_the_median_of_the_other(real: list[SettledRuns]) -> None:
     found, wanted = halves_held(real), exact(real, None)
     assert found is not None
     assert wanted == pytest.approx(0.834, abs=0.001)
@@ -185,7 +187,7 @@ def test_one_half_of_a_public_run_holds_the_median_of_the_other(real: list[Settl
 
 
 def test_neighbouring_steps_alone_do_not_tell_of_a_long_memory(
-    real: list[Settled], monkeypatch: pytest.MonkeyPatch
+    real: list[SettledRuns], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: without the thirds."""
     monkeypatch.setattr(statistics, "MEMORY", 0.0)

@@ -99,7 +99,7 @@ def test_a_machine_with_two_speeds_is_not_settled() -> None:
     assert share(found, "settled") <= 0.02
 
 
-def test_what_is_said_of_a_run_that_moves() -> None:
+def test_the_text_for_a_run_whose_step_time_moves() -> None:
     """2% in 600 s is 0.2% a minute; at the middle of what counts, after 315 s, 0.95% of it are to come."""
     (one,) = drawn("said", linear(2, 600), "0.04%", Length(120, 5.0), runs=1)
     assert one.window.drift_percent_per_minute == pytest.approx(0.2, rel=0.1)
@@ -108,5 +108,5 @@ def test_what_is_said_of_a_run_that_moves() -> None:
     assert faster.drift_percent_per_minute == pytest.approx(-0.2, rel=0.1)
 
 
-def test_of_absurd_times_no_number_of_steps_is_said() -> None:
+def test_absurd_times_give_no_number_of_steps() -> None:
     assert settling.before_settling([1e-320] * 9).steps_to_tell is None

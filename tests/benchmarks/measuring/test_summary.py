@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.configs import Configs
-from benchmarks.job_record import Ended
+from benchmarks.job_record import ProcessEnd
 from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.measuring.failures import NO_RECORD
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
@@ -77,7 +77,7 @@ def record_of(steps: list[Step], ends: list[WorkerEnd] | None = None, **changed:
 
 def summary(
     record: RunRecord,
-    ended: Sequence[Ended] = (Ended(rank=0, exit_code=0),),
+    ended: Sequence[ProcessEnd] = (ProcessEnd(rank=0, exit_code=0),),
     benchmark: Benchmark | None = None,
     digest: str | None = "sha256:0",
 ) -> tuple[Result, list[Step]]:
@@ -93,11 +93,11 @@ def summary(
     return result, list(steps)
 
 
-def result_of(record: RunRecord, *ended: Ended, benchmark: Benchmark | None = None) -> Result:
+def result_of(record: RunRecord, *ended: ProcessEnd, benchmark: Benchmark | None = None) -> Result:
     return summary(record, ended, benchmark)[0]
 
 
-DONE = Ended(rank=0, exit_code=0)
+DONE = ProcessEnd(rank=0, exit_code=0)
 
 
 def test_a_good_run_is_valid() -> None:
@@ -119,27 +119,29 @@ def test_a_good_run_is_valid() -> None:
 @pytest.mark.parametrize(
     ("ends", "ended", "reason"),
     [
-        ([], [Ended(rank=0, exit_code=-9)], "rank 0 was killed by signal 9 after step 3"),
-        ([], [Ended(rank=0, exit_code=-11)], "rank 0 was killed by signal 11 (SIGSEGV) after step 3"),
+        ([], [ProcessEnd(rank=0, exit_code=-9)], "rank 0 was killed by signal 9 after step 3"),
+        ([], [ProcessEnd(rank=0, exit_code=-11)], "rank 0 was killed by signal 11 (SIGSEGV) after step 3"),
         (
             [WorkerEnd(rank=0, status="error", message="ValueError: no")],
-            [Ended(rank=0, exit_code=1)],
+            [ProcessEnd(rank=0, exit_code=1)],
             "rank 0 failed (ValueError: no) after step 3",
         ),
-        ([], [Ended(rank=0, exit_code=7)], "rank 0 ended with exit code 7 after step 3"),
+        ([], [ProcessEnd(rank=0, exit_code=7)], "rank 0 ended with exit code 7 after step 3"),
         ([], [DONE], "rank 0 ended without a final record after step 3"),
-        ([], [Ended(rank=0, exit_code=None)], "rank 0 did not end and was killed after step 3"),
+        ([], [ProcessEnd(rank=0, exit_code=None)], "rank 0 did not end and was killed after step 3"),
         (
             [WorkerEnd(rank=0, status="interrupted")],
-            [Ended(rank=0, exit_code=130, interrupted=True)],
+            [ProcessEnd(rank=0, exit_code=130, interrupted=True)],
             "interrupted by the user after step 3",
         ),
-        (None, [Ended(rank=0, exit_code=1)], "rank 0 ended with exit code 1 after step 3"),
+        (None, [ProcessEnd(rank=0, exit_code=1)], "rank 0 ended with exit code 1 after step 3"),
         (None, [], f"{NO_RECORD} after step 3"),
         (None, [DONE], "the run trained 4 of 10 steps"),
     ],
 )
-def test_a_run_that_did_not_go_through_failed(ends: list[WorkerEnd] | None, ended: list[Ended], reason: str) -> None:
+def test_a_run_that_did_not_go_through_failed(
+    ends: list[WorkerEnd] | None, ended: list[ProcessEnd], reason: str
+) -> None:
     result, steps = summary(record_of(steps_of(GOOD[:4]), ends), ended)
     assert (result.status, result.reasons) == ("failed", [reason])
     assert result.tokens_per_second is None
@@ -149,7 +151,7 @@ def test_a_run_that_did_not_go_through_failed(ends: list[WorkerEnd] | None, ende
 
 
 def test_a_worker_that_never_trained() -> None:
-    result, steps = summary(record_of([], [], facts=[]), [Ended(rank=0, exit_code=-9)])
+    result, steps = summary(record_of([], [], facts=[]), [ProcessEnd(rank=0, exit_code=-9)])
     assert result.status == "failed"
     assert result.reasons[0] == "rank 0 was killed by signal 9 before its first step"
     assert (result.parameters, result.loss.first, steps) == (None, None, [])
@@ -157,7 +159,7 @@ def test_a_worker_that_never_trained() -> None:
 
 def test_one_lost_rank_of_two_fails_the_run() -> None:
     record = record_of(steps_of() + steps_of(GOOD[:3], rank=1))
-    result = result_of(record, DONE, Ended(rank=1, exit_code=-9))
+    result = result_of(record, DONE, ProcessEnd(rank=1, exit_code=-9))
     assert result.status == "failed"
     assert result.reasons == ["rank 1 was killed by signal 9 after step 2"]
 
@@ -187,7 +189,7 @@ def test_broken_assertions_make_it_invalid_and_keep_its_figures() -> None:
 )
 def test_a_framework_that_trained_something_else_makes_it_invalid(other: dict[str, Any], reason: str) -> None:
     fact = msgspec.structs.replace(facts_of(), **other)
-    result = result_of(record_of(steps_of(), facts=[fact]), Ended(rank=0, exit_code=0))
+    result = result_of(record_of(steps_of(), facts=[fact]), ProcessEnd(rank=0, exit_code=0))
     assert (result.status, result.reasons) == ("invalid", [reason])
 
 
@@ -231,7 +233,7 @@ def test_faster_than_the_hardware_is_invalid() -> None:
     assert "are faster than" in result.reasons[0]
 
 
-def test_failed_outranks_invalid_and_both_reasons_are_told() -> None:
+def test_failed_outranks_invalid_and_both_reasons_are_listed() -> None:
     record = record_of(steps_of(GOOD[:4]), [WorkerEnd(rank=0, status="done", failures=["NaN"])])
     result = result_of(record, DONE)
     assert (result.status, result.reasons) == ("failed", ["the run trained 4 of 10 steps", "rank 0: NaN"])
@@ -263,7 +265,7 @@ def nulls(path: str, value: Any) -> Iterator[str]:
 RECORDS = {
     "good": (record_of(steps_of()), [DONE]),
     "one step": (record_of(steps_of(GOOD[:1])), [DONE]),
-    "killed": (record_of(steps_of(GOOD[:4]), []), [Ended(rank=0, exit_code=-9)]),
+    "killed": (record_of(steps_of(GOOD[:4]), []), [ProcessEnd(rank=0, exit_code=-9)]),
     "nothing": (record_of([], [], facts=[]), []),
     "no times": (record_of(steps_of([None] * 10)), [DONE]),
     "zero seconds": (record_of(steps_of([0.0] * 10)), [DONE]),
@@ -289,7 +291,7 @@ def test_the_steps_of_all_ranks_are_kept_and_marked_alike() -> None:
         steps_of() + steps_of(slow_rank, rank=1),
         [WorkerEnd(rank=0, status="done"), WorkerEnd(rank=1, status="done")],
     )
-    result, steps = summary(record, [DONE, Ended(rank=1, exit_code=0)])
+    result, steps = summary(record, [DONE, ProcessEnd(rank=1, exit_code=0)])
     assert result.status == "valid"
     assert result.seconds_per_step.median == 0.5
     assert len(steps) == 20
@@ -299,7 +301,7 @@ def test_the_steps_of_all_ranks_are_kept_and_marked_alike() -> None:
 
 def test_a_step_that_only_another_rank_reported_does_not_count() -> None:
     record = record_of(steps_of(GOOD[:3]) + steps_of(GOOD[:5], rank=1), [])
-    _, steps = summary(record, [Ended(rank=0, exit_code=-9), Ended(rank=1, exit_code=-15)])
+    _, steps = summary(record, [ProcessEnd(rank=0, exit_code=-9), ProcessEnd(rank=1, exit_code=-15)])
     marks = [s.excluded_because for s in steps if s.rank == 1]
     assert marks == ["compile", None, None, "not_on_rank_0", "not_on_rank_0"]
 

@@ -22,7 +22,7 @@ EVALUATIONS = {"llama2_70b_lora": 6, "llama31_8b": 13, "flux1": 34}
 replace = msgspec.structs.replace
 
 
-class Evaluated(Value, frozen=True):
+class Evaluation(Value, frozen=True):
     """One evaluation of a run."""
 
     steps: int
@@ -40,7 +40,7 @@ class WrittenRun(Value, frozen=True):
     started_unix: float
     stopped_unix: float | None  # None: the log has no run_stop
     status: str
-    evaluations: list[Evaluated]
+    evaluations: list[Evaluation]
     steps: list[Step]
 
 
@@ -63,7 +63,7 @@ def made_run(
     batch: int | None = None,
     count: int | None = None,
     step_seconds: float = 0.4,
-    said: dict[str, Any] | None = None,
+    extra_lines: dict[str, Any] | None = None,
     **changes: Any,
 ) -> WrittenRun:
     """Return a run that evaluates by the rules and meets the target in its last evaluation.
@@ -73,7 +73,7 @@ def made_run(
     rules, batch = read_definition(CONFIGS, name), batch or BATCHES[name]
     evaluations = _evaluations(rules, batch, step_seconds, count or EVALUATIONS[name])
     run = WrittenRun(
-        settings=_settings(rules, batch) | {"seed": 1, **(said or {})},
+        settings=_settings(rules, batch) | {"seed": 1, **(extra_lines or {})},
         launched_unix=BEGUN - 60,
         started_unix=BEGUN,
         stopped_unix=evaluations[-1].ended_unix + 0.05,
@@ -127,19 +127,19 @@ def _settings(rules: MlperfBenchmark, batch: int) -> dict[str, Any]:
     }
 
 
-def _evaluations(rules: MlperfBenchmark, batch: int, step_seconds: float, count: int) -> list[Evaluated]:
+def _evaluations(rules: MlperfBenchmark, batch: int, step_seconds: float, count: int) -> list[Evaluation]:
     first, ended, before = first_evaluation(rules, batch), BEGUN, 0
-    found: list[Evaluated] = []
+    found: list[Evaluation] = []
     for place in range(count):
         step = first.step + place * first.steps_apart
         ended += (step - before) * step_seconds + 2
         before = step
         loss = rules.target.at_most * (0.999 if place == count - 1 else 1.01 + 0.01 * (count - place))
-        found.append(Evaluated(steps=step, sequences=step * batch, loss=loss, seconds=2.0, ended_unix=ended))
+        found.append(Evaluation(steps=step, sequences=step * batch, loss=loss, seconds=2.0, ended_unix=ended))
     return found
 
 
-def _steps(evaluations: list[Evaluated], step_seconds: float) -> list[Step]:
+def _steps(evaluations: list[Evaluation], step_seconds: float) -> list[Step]:
     """A line every tenth step of each block."""
     found, begin, elapsed = [], 0, 0.0
     for one in evaluations:

@@ -30,18 +30,18 @@ TABLE: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("configura
 REFUSES = {"refused": (True, True), "refused in closed": (True, False)}  # closed, open
 
 
-def found(of: str = "lora", **changes: Any) -> dict[str, BrokenRule]:
+def rules_broken_by(of: str = "lora", **changes: Any) -> dict[str, BrokenRule]:
     asked = resolve(msgspec.structs.replace(LORA, **RECIPES[of], **changes), CONFIGS, BACKEND)
     return {one.rule: one for one in broken_rules(asked, *rules_of(asked, CONFIGS))}
 
 
 @pytest.mark.parametrize("accumulation", ["4", "6", "16"])  # 12: between points; 32: a point that is pruned
 def test_a_batch_at_or_between_the_reference_points_breaks_no_rule(accumulation: str) -> None:
-    assert found(settings={"gradient_accumulation": accumulation}) == {}
+    assert rules_broken_by(settings={"gradient_accumulation": accumulation}) == {}
 
 
 def test_the_guides_configuration_is_outside_the_closed_division() -> None:
-    bad = found("guide")
+    bad = rules_broken_by("guide")
     assert bad.keys() == {"evaluation cadence", "reference points"}
     assert [[one.refuses(division) for one in bad.values()] for division in ("closed", "open")] == [
         [True, True], [False, False],
@@ -51,6 +51,6 @@ def test_the_guides_configuration_is_outside_the_closed_division() -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=str)
 def test_a_broken_rule_is_refused_where_it_must_be(row: dict[str, Any]) -> None:
-    one = found(**{name: row[name] for name in ("of", "settings", "steps") if name in row})[row["rule"]]
+    one = rules_broken_by(**{name: row[name] for name in ("of", "settings", "steps") if name in row})[row["rule"]]
     assert (one.refuses("closed"), one.refuses("open")) == REFUSES[row["how"]]
     assert row.get("arithmetic", "") in one.arithmetic and one.cure

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.backend import SkippedLine
 from benchmarks.mlperf.findings import find
-from benchmarks.mlperf.run_log import MINGLED, LoggedRun, Record, read_runs
+from benchmarks.mlperf.run_log import INTERLEAVED, LoggedRun, Record, read_runs
 from tests.benchmarks.mlperf.made_runs import LORA, WrittenRun, logged, made_run, replace
 
 
@@ -59,14 +59,14 @@ BROKEN = SkippedLine(line=9, reason="truncated: its JSON object does not end")
     [
         (made_run(status="aborted"), "status is aborted"),
         (made_run(stopped_unix=None), "status is not given"),
-        (made_run(said={"lora_alpha": 64.0}), "lora_alpha is 64.0, but"),
-        (made_run(said={"opt_gradient_clip_norm": 1.0}), "opt_gradient_clip_norm is 1.0"),
-        (made_run(said={"opt_adamw_weight_decay": 0.1}), "opt_adamw_weight_decay is 0.1"),
-        (made_run(said={"eval_samples": 17}), "eval_samples is 17"),
-        (made_run(said={"global_batch_size": 0}), "global_batch_size is 0, not one count"),
-        (made_run(said={"global_batch_size": -8}), "global_batch_size is -8"),
-        (made_run(said={"global_batch_size": float("nan")}), "global_batch_size is nan"),
-        (made_run(said={"global_batch_size": "8"}), "global_batch_size is '8'"),
+        (made_run(extra_lines={"lora_alpha": 64.0}), "lora_alpha is 64.0, but"),
+        (made_run(extra_lines={"opt_gradient_clip_norm": 1.0}), "opt_gradient_clip_norm is 1.0"),
+        (made_run(extra_lines={"opt_adamw_weight_decay": 0.1}), "opt_adamw_weight_decay is 0.1"),
+        (made_run(extra_lines={"eval_samples": 17}), "eval_samples is 17"),
+        (made_run(extra_lines={"global_batch_size": 0}), "global_batch_size is 0, not one count"),
+        (made_run(extra_lines={"global_batch_size": -8}), "global_batch_size is -8"),
+        (made_run(extra_lines={"global_batch_size": float("nan")}), "global_batch_size is nan"),
+        (made_run(extra_lines={"global_batch_size": "8"}), "global_batch_size is '8'"),
         (twice("global_batch_size", 16), "global_batch_size is 16, 8, not one count"),
         (twice("lora_alpha", 64.0), "lora_alpha is 64.0, but"),
         (twice("target_accuracy", 2.0), "target_accuracy is 2.0, but"),
@@ -96,12 +96,12 @@ def test_what_makes_a_log_no_result_is_an_error(run: WrittenRun | LoggedRun, wor
             "the rules require 384",
         ),
         (
-            made_run(said={"opt_learning_rate_training_steps": 100}),
+            made_run(extra_lines={"opt_learning_rate_training_steps": 100}),
             "trained 432 steps, 332 more than its schedule of 100",
         ),
-        (changed(lambda records: [*records, replace(BROKEN, reason=MINGLED)]), "unreadable MLLOG line: mixed"),
+        (changed(lambda records: [*records, replace(BROKEN, reason=INTERLEAVED)]), "unreadable MLLOG line: mixed"),
         (changed(going_back), "the clock went back by"),
-        (logged(made_run(said={"submission_benchmark": "gpt3"})), "benchmark"),
+        (logged(made_run(extra_lines={"submission_benchmark": "gpt3"})), "benchmark"),
     ],
 )
 def test_what_the_checkers_accept_is_a_warning(run: WrittenRun | LoggedRun, words: str) -> None:
@@ -112,7 +112,7 @@ def test_what_the_checkers_accept_is_a_warning(run: WrittenRun | LoggedRun, word
 
 
 def test_the_open_division_fixes_no_settings() -> None:
-    assert errors(logged(made_run(said={"submission_division": "open", "lora_alpha": 64.0}))) == []
+    assert errors(logged(made_run(extra_lines={"submission_division": "open", "lora_alpha": 64.0}))) == []
 
 
 def test_a_finding_has_its_line_and_an_unknown_benchmark_is_one() -> None:

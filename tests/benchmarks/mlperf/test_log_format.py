@@ -40,10 +40,10 @@ def test_a_step_takes_the_mean_since_the_line_before_and_never_across_an_evaluat
 
 
 def test_a_step_without_a_number_is_counted_by_its_samples_or_skipped_with_the_reason() -> None:
-    told = line("train_loss", 1.3589, at=5000, samples_count=432, lr=0.00022)
-    (found,) = steps([line("global_batch_size", 8), told])
+    train_line = line("train_loss", 1.3589, at=5000, samples_count=432, lr=0.00022)
+    (found,) = steps([line("global_batch_size", 8), train_line])
     assert (found.step, found.loss, found.framework_global_batch_size) == (54, 1.3589, 8)
-    (event,) = events([told])
+    (event,) = events([train_line])
     assert event.skipped is not None and "global_batch_size" in event.skipped.reason
 
 

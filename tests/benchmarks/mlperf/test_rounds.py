@@ -24,7 +24,7 @@ from tests.benchmarks.mlperf.made_runs import logged, made_run, replace
     ],
 )
 def test_a_log_is_of_the_round_that_was_open(day: str, name: str, ruleset: str) -> None:
-    run = logged(made_run(said={"submission_benchmark": name}))
+    run = logged(made_run(extra_lines={"submission_benchmark": name}))
     shift = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000 - (run.start_ms or 0)
     marks = {mark: [replace(one, time_ms=one.time_ms + shift) for one in own] for mark, own in run.marks.items()}
     assert find_ruleset([replace(run, marks=marks)], Configs().root).name == ruleset

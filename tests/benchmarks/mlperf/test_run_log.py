@@ -97,12 +97,12 @@ def test_a_line_that_is_none_is_named(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("status_line", "status"),
     [("success", "success"), ("aborted", "aborted"), ("fail", "fail"), ("failed", "fail"), ("done", "unknown")],
 )
-def test_the_status_is_as_the_run_says(said: str, status: str) -> None:
-    run = one(run_lines(said))
-    assert (run.status, run.status_text) == (status, said)
+def test_the_status_is_as_the_run_says(status_line: str, status: str) -> None:
+    run = one(run_lines(status_line))
+    assert (run.status, run.status_text) == (status, status_line)
 
 
 def test_a_run_says_its_time_its_samples_and_its_evaluations() -> None:
@@ -122,7 +122,7 @@ def test_a_run_says_its_time_its_samples_and_its_evaluations() -> None:
         (["no line of it"], []),
     ],
 )
-def test_the_runs_of_a_log_are_told_apart(lines: list[str], statuses: list[str]) -> None:
+def test_the_runs_of_a_log_are_separated(lines: list[str], statuses: list[str]) -> None:
     found = read(lines)
     assert [run.status for run in found] == statuses
     assert all(len(run.evaluations) == 2 for run in found if run.status != "unknown")
@@ -164,12 +164,12 @@ CUT = st.builds(lambda text, at: text[:at], WORDS, st.integers(0, 120))
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(WORDS | STRANGE | CUT | st.text(max_size=20), max_size=30))
-def test_whatever_a_log_holds_it_is_told(lines: list[str]) -> None:
+def test_any_log_can_be_reported(lines: list[str]) -> None:
     for run in read([text.replace("\n", " ") for text in lines]):
-        told = report_run(run, CONFIGS)
-        assert report_lines(told, told.findings) and isinstance(msgspec.json.encode(told), bytes)
-        if told.apart is not None:
-            parts = told.apart
+        reported = report_run(run, CONFIGS)
+        assert report_lines(reported, reported.findings) and isinstance(msgspec.json.encode(reported), bytes)
+        if reported.apart is not None:
+            parts = reported.apart
             summed = (
                 parts.training_seconds + parts.evaluation_seconds + parts.checkpoint_seconds + parts.other_seconds
             )

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.mlperf.package import Expected
+from benchmarks.mlperf.package import ExpectedSamples
 from benchmarks.mlperf.run_log import LoggedRun, Record, read_runs
-from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, take_apart
+from benchmarks.mlperf.time_to_train import TimeToTrain, compare_convergence, olympic_mean, split_time_to_train
 from tests.benchmarks.mlperf.made_runs import LORA, logged, made_run, replace
 
 KEYS = ("block_start", "block_stop", "eval_start", "eval_stop", "checkpoint_start", "checkpoint_stop", "seed")
-EXPECTED = Expected(samples=3456, stdev=300.0, between=[8])
+EXPECTED = ExpectedSamples(samples=3456, stdev=300.0, between=[8])
 
 
 def apart(run: LoggedRun) -> TimeToTrain:
-    found = take_apart(run)
+    found = split_time_to_train(run)
     assert found is not None
     parts = (found.training_seconds, found.evaluation_seconds, found.checkpoint_seconds, found.other_seconds)
     assert sum(parts) == pytest.approx(found.total_seconds)
@@ -54,7 +54,7 @@ def test_a_log_without_blocks_is_not_divided() -> None:
     assert not found.divided and found.seconds_per_step is None
 
 
-def test_a_slow_machine_and_an_unlucky_seed_are_told_apart() -> None:
+def test_a_slow_machine_and_an_unlucky_seed_are_distinguished() -> None:
     """Twice the step time at the reference's samples; the reference's step time at twice the samples."""
     slow, unlucky = logged(made_run(step_seconds=0.8)), logged(made_run(count=14))
     for run, word, seconds, alike in (

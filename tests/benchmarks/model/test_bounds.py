@@ -46,7 +46,7 @@ def test_traffic_hides_behind_compute_until_it_takes_longer() -> None:
     assert (late.seconds or 0) == pytest.approx((part.seconds or 0) + late.seconds_of("optimizer"))
 
 
-def test_the_bound_counts_the_least_and_beside_it_what_really_moves() -> None:
+def test_the_bound_counts_the_least_traffic_and_reports_the_actual() -> None:
     """TP4 FSDP16 moves less than FSDP64 by the usual formula, and more in the program."""
     own, other = bound_of(BF16), bound_of(laid_out(BF16, tensor=4, fsdp=16))
     least = [sum(part.seconds or 0 for part in found.traffic() if "node" in part.name) for found in (own, other)]

@@ -20,7 +20,7 @@ from benchmarks.model.estimate import (
     SERIES,
     ErrorTable,
     Estimate,
-    Published,
+    PublishedData,
     as_benchmark,
     estimate,
     read_published,
@@ -55,7 +55,7 @@ def benchmark_of(row: Reference) -> Benchmark:
 # --- estimates ----------------------------------------------------------------------------------
 
 
-def estimated(benchmark: Benchmark, published: Published = PUBLISHED) -> Estimate:
+def estimated(benchmark: Benchmark, published: PublishedData = PUBLISHED) -> Estimate:
     return estimate(benchmark, bound_of(benchmark), published)
 
 

@@ -41,7 +41,7 @@ def test_parameter_count_is_the_published_one(name: str, parameters: int) -> Non
 # --- adapters -----------------------------------------------------------------------------------
 
 
-def beside(*targets: str, rank: int = 8) -> Lora:
+def lora_on(*targets: str, rank: int = 8) -> Lora:
     return Lora(rank=rank, alpha=16.0, dropout=0.0, targets=list(targets))
 
 
@@ -56,12 +56,12 @@ def beside(*targets: str, rank: int = 8) -> Lora:
 )
 def test_an_adapter_is_two_thin_matrices(target: str, of_a_layer: int) -> None:
     """The tiny Llama 3: hidden 128, FFN 256, 4 heads and 2 groups of 32, 2 layers."""
-    assert adapter_parameter_count(CONFIGS.model("llama3_tiny"), beside(target)) == 2 * of_a_layer
+    assert adapter_parameter_count(CONFIGS.model("llama3_tiny"), lora_on(target)) == 2 * of_a_layer
 
 
 def test_adapters_of_the_tiny_model_are_what_nemo_counted() -> None:
     """NeMo 2.7.3: 26,624 of 453,248 parameters are trainable."""
-    model, lora = CONFIGS.model("llama3_tiny"), beside(*LAYER_MATRICES)
+    model, lora = CONFIGS.model("llama3_tiny"), lora_on(*LAYER_MATRICES)
     assert adapter_parameter_count(model, lora) == 26_624
     assert trainable_parameter_count(model, lora) == 26_624
     assert held_parameter_count(model, lora) == 453_248

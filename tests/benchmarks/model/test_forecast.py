@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
-from benchmarks.model.estimate import Published, read_published
+from benchmarks.model.estimate import PublishedData, read_published
 from benchmarks.model.forecast import Forecast, ScalePoint, cost, forecast, memory_of, scaling, token_count
 from benchmarks.model.forecast_report import bound_lines, cost_rows, memory_rows, scaling_lines
 from benchmarks.request.resolve import Request, resolve
@@ -12,15 +12,15 @@ from benchmarks.values import Benchmark
 from tests.benchmarks.planned import CONFIGS, changed, laid_out, recipe, storage_of
 
 KEPT = read_published(CONFIGS)
-NONE = Published(CONFIGS, [], [])
+NONE = PublishedData(CONFIGS, [], [])
 JAX = find_backend("jax")
 
 
-def forecast_of(benchmark: Benchmark, kept: Published = KEPT) -> Forecast:
+def forecast_of(benchmark: Benchmark, kept: PublishedData = KEPT) -> Forecast:
     return forecast(benchmark, storage_of(benchmark), kept)
 
 
-def points(*scales: int, kept: Published = KEPT, **asked: object) -> list[ScalePoint]:
+def points(*scales: int, kept: PublishedData = KEPT, **asked: object) -> list[ScalePoint]:
     request = Request(backend="jax", model="llama2_70b", **asked)  # type: ignore[arg-type]
     return scaling(request, scales, lambda one: resolve(one, CONFIGS, JAX), JAX, kept)
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.backend import find_backend
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import fits
-from benchmarks.model.layouts import CLOSE, Ranking, alike, rank, with_layout
+from benchmarks.model.layouts import CLOSE, Ranking, is_same_layout, rank, with_layout
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, Parallelism
 from tests.benchmarks.planned import CONFIGS
@@ -60,7 +60,7 @@ def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
             if asked.recipe.name != name or not fits(asked, backend.storage(asked)):
                 continue
             found = rank(request, CONFIGS, backend)
-            assert any(alike(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
+            assert any(is_same_layout(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
 
 
 def test_every_layout_does_the_same_work_and_resolves_to_itself() -> None:

@@ -70,7 +70,7 @@ def test_without_fp8_there_is_no_mix() -> None:
 
 
 @pytest.mark.parametrize("name", PRETRAINING)
-def test_every_convention_is_told_from_its_own_figure(name: str) -> None:
+def test_every_convention_is_recognised_by_its_own_figure(name: str) -> None:
     exact = flops.flops_per_token(LLAMA2, 4096, name)
     found = attribute(LLAMA2, 4096, exact, 0.0002, PRETRAINING)
     # torchtitan counts the norms, unlike the recipe: 4e-6, which no printed value shows.

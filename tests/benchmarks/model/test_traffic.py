@@ -88,5 +88,5 @@ def test_what_the_framework_really_moves_is_what_its_program_holds(
     """TP4 FSDP16 compiled by plan.py compile: the bound counts the least, the estimate the program's."""
     found = moved(laid_out(recipe(settings=settings), tensor=4, fsdp=16))["tensor"]
     assert found.node_bytes == pytest.approx(257.7e9, rel=1e-3)
-    assert found.really * found.node_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
-    assert moved(MEGATRON)["tensor"].really == 1
+    assert found.actual_factor * found.node_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
+    assert moved(MEGATRON)["tensor"].actual_factor == 1

@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.nightly import report_text
 from benchmarks.nightly.night import CellRuns, Memory, Urgency, exit_code, judge_cell, worst
 from benchmarks.nightly.series import series
-from benchmarks.nightly.suites import METRICS, Cell, Watched
+from benchmarks.nightly.suites import METRICS, Cell, WatchedMetric
 from benchmarks.nightly.values import Budget, CellReport, MetricJudgement, NightReport, Suspicion
 from benchmarks.request.resolve import Request
 from benchmarks.runs.finished_run import FinishedRun
@@ -15,7 +15,7 @@ from tests.benchmarks.history.made_runs import an_entry
 
 SUITE, CELL = "smoke", Cell("tiny", "tiny", Request(backend="jax", model="llama2_tiny"))
 IDENTITY = {"benchmark": "b1", "environment": "e1", "machine": "m1"}
-GATED = [Watched(METRICS["seconds_per_step"], True), Watched(METRICS["excess"], False)]
+GATED = [WatchedMetric(METRICS["seconds_per_step"], True), WatchedMetric(METRICS["excess"], False)]
 # Ten nights with some noise, a third of a percent.
 QUIET = (1.000, 1.003, 0.997, 1.001, 0.999, 1.004, 0.996, 1.002, 0.998, 1.000)
 

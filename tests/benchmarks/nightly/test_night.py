@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from benchmarks.nightly.night import Memory, control_moves, exit_code, grant, judge_cell, memory_of, unjudged
 from benchmarks.nightly.report_text import could_not_see, night_notes
-from benchmarks.nightly.suites import METRICS, Watched
+from benchmarks.nightly.suites import METRICS, WatchedMetric
 from benchmarks.nightly.values import MetricJudgement, Suspicion
 from benchmarks.runs.finished_run import changed
 from benchmarks.verdict import Verdict
@@ -37,7 +37,7 @@ def test_a_suspect_that_gets_no_re_runs_says_so_and_is_remembered() -> None:
 def test_another_loss_is_a_regression_either_way(loss: float) -> None:
     now = tonight(1.0, history(), last_loss=loss)
     now = now._replace(reruns=[entry(20, run_id=f"r{n}", last_loss=loss) for n in range(3)])
-    found, _ = judge_cell(now, [Watched(METRICS["last_loss"], True)], NO_MEMORY)
+    found, _ = judge_cell(now, [WatchedMetric(METRICS["last_loss"], True)], NO_MEMORY)
     assert found.is_regression
 
 

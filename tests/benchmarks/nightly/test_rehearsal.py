@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.nightly import rehearsal
 from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
-from benchmarks.nightly.suites import METRICS, Watched
+from benchmarks.nightly.suites import METRICS, WatchedMetric
 from tests.benchmarks.nightly.nights_made import CELL, entry
 
 REAL = rehearsal.Real(CELL, entry(1, 0.0681, tokens_per_second_per_gpu=1000.0), "(made just now)")
@@ -12,7 +12,7 @@ REAL = rehearsal.Real(CELL, entry(1, 0.0681, tokens_per_second_per_gpu=1000.0), 
 
 @pytest.mark.parametrize("name", ["seconds_per_step", "tokens_per_second_per_gpu"])
 def test_every_verdict_and_exit_code_is_shown(name: str) -> None:
-    played = rehearsal.play(REAL, "smoke", [Watched(METRICS[name], True)])
+    played = rehearsal.play(REAL, "smoke", [WatchedMetric(METRICS[name], True)])
     assert [(one.cell.verdict, one.cell.status, one.exit_code) for one in played[FEWEST_BASELINE_NIGHTS:]] == [
         ("same", "valid", 0),
         ("same", "valid", 0),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.nightly.rule import LEAST_NOISE, judge, level_of
-from benchmarks.nightly.values import Direction, Judged, Suspicion
+from benchmarks.nightly.values import Direction, RuleVerdict, Suspicion
 from benchmarks.verdict import Verdict
 
 TABLES = yaml.safe_load(Path(__file__).with_name("rule.yml").read_text())
@@ -34,7 +34,7 @@ def at(*shares: float) -> list[float]:
 
 def judged(
     latest: float, reruns: Sequence[float] | None = None, baseline: Sequence[float] = BASELINE, **others: object
-) -> Judged:
+) -> RuleVerdict:
     again = None if reruns is None else at(*reruns)
     return judge(baseline, at(latest), "lower", again, **others)  # type: ignore[arg-type]
 

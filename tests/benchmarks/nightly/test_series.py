@@ -9,7 +9,7 @@ from tests.benchmarks.nightly.nights_made import CELL, SUITE, entry, other
 NOW = entry(20)
 
 
-def found(own: list[FinishedRun], across: list[str] | None = None) -> Series:
+def series_of(own: list[FinishedRun], across: list[str] | None = None) -> Series:
     return series(NOW, SUITE, CELL.name, own, across or [])
 
 
@@ -19,7 +19,7 @@ def days(made: Series) -> list[str]:
 
 def test_runs_of_another_cell_or_suite_and_confirmations_and_later_nights_are_none() -> None:
     others = [entry(1, cell="x"), entry(2, suite="x"), entry(3, role="rerun"), entry(21)]
-    assert days(found(others)) == []
+    assert days(series_of(others)) == []
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_runs_of_another_cell_or_suite_and_confirmations_and_later_nights_are_no
     ],
 )
 def test_what_no_baseline_may_hold_is_left_out_by_name(spoilt: FinishedRun, why: str) -> None:
-    made = found([entry(4), spoilt, entry(6)])
+    made = series_of([entry(4), spoilt, entry(6)])
     assert [past.left_out for past in made.nights] == ["", why, ""]
     (point,) = left_out_points(made)
     assert (point.run_id, point.used_as, point.why) == (spoilt.run_id, "left out", why)
 
 
 @pytest.mark.parametrize(
-    ("own", "across", "said"),
+    ("own", "across", "notes"),
     [
         ([entry(4), other("environment", 5)], [], ["environment: environment two -> environment one"]),
         # Looked for in the newest night that could be compared.
@@ -54,11 +54,13 @@ def test_what_no_baseline_may_hold_is_left_out_by_name(spoilt: FinishedRun, why:
         ([other("environment", 5)], ["environment"], []),  # under test
     ],
 )
-def test_a_change_since_the_night_before_is_said(own: list[FinishedRun], across: list[str], said: list[str]) -> None:
-    assert found(own, across=across).new_baseline == said
+def test_a_change_since_the_previous_night_is_noted(
+    own: list[FinishedRun], across: list[str], notes: list[str]
+) -> None:
+    assert series_of(own, across=across).new_baseline == notes
 
 
 def test_of_a_night_that_was_begun_twice_the_valid_run_counts() -> None:
     twice = [entry(5, run_id="a", status="failed"), entry(5, run_id="b"), entry(5, run_id="c", status="failed")]
-    (past,) = found(twice).nights
+    (past,) = series_of(twice).nights
     assert past.entry.run_id == "b"

@@ -58,7 +58,7 @@ def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (suite(BLOCK, {**BLOCK, "steps": 10}), "two cells called jax-llama2_70b"),
         (suite(BLOCK, exclude=[{"model": "llama2_70b"}]), "excludes every cell"),
@@ -70,10 +70,10 @@ def test_steps_settings_site_and_slowdown_reach_the_request() -> None:
         (suite({**BLOCK, "label": "a b"}), "is not a valid name"),
     ],
 )
-def test_what_a_suite_cannot_mean_is_refused(made: Suite, said: str) -> None:
+def test_what_a_suite_cannot_mean_is_refused(made: Suite, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         suites.cells(made, "local")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_what_gates_comes_first_and_none_is_not_watched(
 
 
 @pytest.mark.parametrize(
-    ("metrics", "said"),
+    ("metrics", "message"),
     [({"seconds": "gate"}, "did you mean 'seconds_per_step'?"), ({"seconds_per_step": "watch"}, "gates nothing")],
 )
-def test_figures_that_cannot_be_watched_are_refused(metrics: dict[str, str], said: str) -> None:
+def test_figures_that_cannot_be_watched_are_refused(metrics: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError) as caught:
         suites.watched(suite(BLOCK, metrics=metrics))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["gpu", "profile"])  # the figures of a profiled run are never compared
@@ -111,6 +111,6 @@ def test_a_block_of_unknown_keys_is_refused(key: str) -> None:
 
 def test_a_cell_is_found_by_its_name() -> None:
     found = suites.cells(suite({**BLOCK, "gpus": [64, 128]}), "local")
-    assert suites.chosen(found, "jax-llama2_70b-128gpus", "s") == found[1]
+    assert suites.find_cell(found, "jax-llama2_70b-128gpus", "s") == found[1]
     with pytest.raises(RequestError, match="no cell 'jax-llama2_70b': did you mean 'jax-llama2_70b-"):
-        suites.chosen(found, "jax-llama2_70b", "s")
+        suites.find_cell(found, "jax-llama2_70b", "s")

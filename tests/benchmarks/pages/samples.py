@@ -12,7 +12,7 @@ from benchmarks.measuring.summary import RunEvidence, summarise
 from benchmarks.model.bounds import bound
 from benchmarks.model.published_rows import read_references
 from benchmarks.nightly.night import Memory, judge_cell, unjudged
-from benchmarks.nightly.suites import METRICS, Watched
+from benchmarks.nightly.suites import METRICS, WatchedMetric
 from benchmarks.nightly.values import Budget, CellReport, NightReport
 from benchmarks.pages.run import RunMaterial
 from benchmarks.references.nearest_reference import nearest_of_result
@@ -88,7 +88,7 @@ def slow_cell(name: str = "jax-llama2_tiny") -> CellReport:
 
 
 def quiet_cell(name: str = "nemo-llama2_tiny") -> CellReport:
-    watched = [*GATED, *(Watched(METRICS[one], False) for one in ("last_loss", "memory_bytes"))]
+    watched = [*GATED, *(WatchedMetric(METRICS[one], False) for one in ("last_loss", "memory_bytes"))]
     found, _ = judge_cell(tonight(7.007, past(seed=3)), watched, Memory())
     return named(name, found)
 

@@ -5,7 +5,7 @@ from html import unescape
 from typing import Any
 
 from benchmarks.compilation import compiled_report, variants
-from benchmarks.compilation.compiled import Compiled, Held, Operation, Schedule
+from benchmarks.compilation.compiled import CompileReport, Operation, PeakBuffer, Schedule
 from benchmarks.compilation.program import Program
 from benchmarks.errors import RunError
 from benchmarks.pages.compiled import compiled_parts
@@ -21,7 +21,7 @@ FORWARD = [
     Operation(name="mlp", what="matmul", layer="MlpBlock", flops=3e12, dtype="bf16", part="forward"),
     Operation(name="gathered", event="done", of="gather", **GATHER),
 ]
-STACK = Held(
+STACK = PeakBuffer(
     bytes=10.7e9,
     shape="bf16[80,2,4096,8192]",
     name="stack",
@@ -36,7 +36,7 @@ STACK = Held(
 def program(peak_gb: float = 64.0, **fields: Any) -> Program:
     schedule = Schedule(entry="main", computations={**SCHEDULE.computations, "up": FORWARD, "down": BACKWARD})
     benchmark = recipe()
-    compiled = Compiled(
+    compiled = CompileReport(
         versions={"jax": "0.12.0", "maxtext": "0.2.5"},
         devices=64,
         target="NVIDIA H100 80GB HBM3",

@@ -104,7 +104,7 @@ def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, t
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda place: None, "does not exist"),  # noqa: ARG005
         (lambda place: place.mkdir(), "this is not a run's folder"),
@@ -113,10 +113,10 @@ def test_a_sweep_and_a_night_and_all_of_them_on_one_page(whole_run: RunFolder, t
     ],
 )
 def test_what_is_no_report_is_refused_and_nothing_is_written(
-    make: Callable[[Path], Any], said: str, tmp_path: Path
+    make: Callable[[Path], Any], message: str, tmp_path: Path
 ) -> None:
     make(tmp_path / "place")
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(RequestError, match=message):
         write_html([str(tmp_path / "place")], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 

@@ -68,13 +68,13 @@ def test_a_trip_of_each_loop_over_layers_says_how_many_layers_it_holds() -> None
     assert down.heading == "Backward: 1 layer"
 
 
-def test_matmuls_are_called_by_their_layer_and_q_alone_is_told_from_merged_projections() -> None:
+def test_matmuls_are_named_by_layer_and_q_differs_from_merged_projections() -> None:
     up = [label_of(one, output_flops=1e12) for one in FORWARD]
     assert up == ["qkv", "attention", "out", "MLP", "AG 1.71 GB", ""]
     assert [label_of(one, output_flops=1e12) for one in BACKWARD] == ["q", "out", ""]
 
 
-def test_exposed_communication_is_said_and_drawn() -> None:
+def test_exposed_communication_is_described_and_drawn() -> None:
     up, _ = layer_trips(recipe(), SCHEDULE, loops(exposed=0.0004))
     assert "400 us of it exposed" in up.under
     (hidden,), (exposed,) = (schedule_plot(recipe(), SCHEDULE, loops(one), "layer") for one in (0.0, 0.0004))

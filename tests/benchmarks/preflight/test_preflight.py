@@ -10,7 +10,7 @@ import yaml
 from benchmarks.configs import Configs
 from benchmarks.preflight.nccl_tests import NcclResult
 from benchmarks.preflight.report import Report, counts, failing, judge, node_list, report_text
-from benchmarks.preflight.values import Answer, Call, Command, Expected, Finding, ProbeSpec
+from benchmarks.preflight.values import Answer, Call, Command, Expectations, Finding, ProbeSpec
 from benchmarks.values import Hardware
 
 TABLES = yaml.safe_load(Path(__file__).with_name("node_lists.yml").read_text())
@@ -44,8 +44,8 @@ def spoiled(case: dict[str, Any]) -> Answer:
     return answer(commands=with_output(case["output"], text.replace(part, changed), case.get("exit_code", 0)))
 
 
-def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = True, **asked: Any) -> Expected:
-    return Expected(
+def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = True, **asked: Any) -> Expectations:
+    return Expectations(
         asked=ProbeSpec(
             token="t",
             shared_folders=["/shared"],
@@ -60,7 +60,7 @@ def wanted(*hardware: Hardware, container: bool = True, pyxis: bool | None = Tru
     )
 
 
-def found(check: str, *answers: Answer, **more: Any) -> list[tuple[str, str]]:
+def findings_of(check: str, *answers: Answer, **more: Any) -> list[tuple[str, str]]:
     """(status, text) of one check for each node."""
     findings = judge(answers, more.get("missing", {}), more.get("wanted", wanted()))
     return [(finding.status, finding.text) for finding in findings if finding.check == check]
@@ -82,7 +82,7 @@ def nodes(count: int, odd: Answer) -> list[Answer]:
 
 @pytest.mark.parametrize("case", WRONG["differs"])
 def test_the_node_that_differs_is_named(case: dict[str, Any]) -> None:
-    results = found("same versions", *nodes(4, spoiled(case)))
+    results = findings_of("same versions", *nodes(4, spoiled(case)))
     assert [status for status, _ in results] == ["ok", "ok", "ok", "failed" if case["words"] else "ok"]
     assert case["words"] in results[3][1]
 
@@ -104,7 +104,7 @@ ALONE = Call(first_node=None)
 )
 def test_every_node_calls_the_first(calls: list[Call], statuses: list[str]) -> None:
     answers = [answer("node1"), *(answer(f"node{n}", call=of_node) for n, of_node in enumerate(calls, 2))]
-    assert [status for status, _ in found("ports", *answers)] == statuses
+    assert [status for status, _ in findings_of("ports", *answers)] == statuses
 
 
 # --- one node ---------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_every_node_calls_the_first(calls: list[Call], statuses: list[str]) -> N
 
 @pytest.mark.parametrize("case", WRONG["nodes"] + WRONG["gpus"])
 def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
-    (result,) = found(case["check"], spoiled(case))
+    (result,) = findings_of(case["check"], spoiled(case))
     assert result[0] == case["status"], result
     assert case["words"] in result[1]
 
@@ -127,9 +127,9 @@ def test_what_is_wrong_with_a_node(case: dict[str, Any]) -> None:
         ("GPUs", "not_checked", wanted(MI300X)),
     ],
 )
-def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Expected) -> None:
+def test_what_the_site_asks_of_a_node(check: str, status: str, of_site: Expectations) -> None:
     answers = [answer(f"node{n}", environments={"/shared/env/bin/python": False}) for n in (1, 2, 3)]
-    assert found(check, *answers, wanted=of_site)[2][0] == status
+    assert findings_of(check, *answers, wanted=of_site)[2][0] == status
 
 
 # --- the report -------------------------------------------------------------------------------------

@@ -25,12 +25,12 @@ def measured(seconds: float = 7.0, **wanted: object) -> Result:
     return result_of(record_of(steps_of([60.0, *[seconds] * 9])), DONE, benchmark=benchmark)
 
 
-def beside(result: Result) -> Nearest:
+def nearest_row(result: Result) -> Nearest:
     return nearest_of_result(result, ROWS)
 
 
 def test_the_same_scale_and_layout_is_nearest_and_the_ratio_is_of_tokens_a_gpu() -> None:
-    found, why = beside(measured(6.999, gpus=64))
+    found, why = nearest_row(measured(6.999, gpus=64))
     assert (why, found is not None) == ("", True)
     assert found is not None
     assert found.reference == "llama2_70b pretrain bf16 64 x h100"
@@ -41,9 +41,9 @@ def test_the_same_scale_and_layout_is_nearest_and_the_ratio_is_of_tokens_a_gpu()
 def test_where_nothing_is_published_it_says_so() -> None:
     result = measured(gpus=64)
     other = msgspec.structs.replace(result.benchmark, dtype="int8")
-    found, why = beside(msgspec.structs.replace(result, benchmark=other))
+    found, why = nearest_row(msgspec.structs.replace(result, benchmark=other))
     assert (found, why) == (None, "no published result for llama2_70b pretrain int8 on h100")
-    found, why = beside(msgspec.structs.replace(result, tokens_per_second_per_gpu=None))
+    found, why = nearest_row(msgspec.structs.replace(result, tokens_per_second_per_gpu=None))
     assert (found, why) == (None, "the run has no speed")
 
 

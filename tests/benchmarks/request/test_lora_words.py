@@ -40,7 +40,7 @@ def test_one_word_leaves_the_recipe_the_others(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ({"lora_rank": "0"}, "lora_rank is 0"),
         ({"lora_rank": "x"}, "whole number"),
@@ -54,8 +54,8 @@ def test_one_word_leaves_the_recipe_the_others(backend: str) -> None:
     ],
 )
 @pytest.mark.parametrize("backend", ["jax", "nemo"])
-def test_words_that_mean_nothing_are_refused(backend: str, words: dict[str, str], said: str) -> None:
-    with pytest.raises(RequestError, match=said) as caught:
+def test_words_that_mean_nothing_are_refused(backend: str, words: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
         resolved(backend, words)
     assert next(iter(words)) in caught.value.where
 
@@ -67,7 +67,7 @@ def test_words_without_adapters_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("backend", "own"), [("jax", "lora.lora_rank"), ("nemo", "peft.dim")])
-def test_what_is_said_in_two_ways_is_refused(backend: str, own: str) -> None:
+def test_a_setting_given_in_two_ways_is_refused(backend: str, own: str) -> None:
     with pytest.raises(RequestError, match=f"{own} conflicts with lora_rank"):
         resolved(backend, {"lora_rank": "4", own: "8"})
 

@@ -75,7 +75,7 @@ def test_what_names_no_ranks_is_refused(text: str) -> None:
     ("ranks", "text"),
     [([0], "0"), ([0, 1], "0-1"), ([0, 1, 8, 10, 11, 12], "0-1,8,10-12"), ([*range(6), *range(7, 16)], "0-5,7-15")],
 )
-def test_ranks_are_said_as_they_are_read(ranks: list[int], text: str) -> None:
+def test_ranks_are_written_as_they_are_read(ranks: list[int], text: str) -> None:
     assert spans_text(ranks) == text
     assert parse_ranks(text) == ranks
 
@@ -131,7 +131,7 @@ def profiled(benchmark: Benchmark, kind: str, ranks: list[int]) -> Benchmark:
         ("nccl", ["rank-0.log"], "0 of 1 nccl-*.log in perf"),
     ],
 )
-def test_a_profile_that_was_not_recorded_is_said(
+def test_a_missing_profile_is_noted(
     benchmark_value: Benchmark, tmp_path: Path, kind: str, files: list[str], missing: str
 ) -> None:
     """Ranks that the run does not have are not awaited, such as rank 9 of four."""

@@ -17,7 +17,7 @@ def test_every_combination_in_the_order_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("gpus", "64,64", "has 64 twice"),
         ("gpus", "64,064", "has 64 twice"),
@@ -30,7 +30,7 @@ def test_every_combination_in_the_order_typed() -> None:
         ("nodes", "1_0", "is not a whole number"),
     ],
 )
-def test_a_list_that_means_nothing_is_refused(name: str, text: str, said: str) -> None:
-    with pytest.raises(RequestError, match=said) as refusal:
+def test_a_list_that_means_nothing_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as refusal:
         requests_of({**TINY, name: text}, {})
     assert refusal.value.where == f"--{name}"

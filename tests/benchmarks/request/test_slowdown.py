@@ -21,7 +21,7 @@ def resolved(backend: str = "jax", **wanted: Any) -> Benchmark:
     return resolve(request, CONFIGS, BACKENDS[backend])
 
 
-def told(benchmark: Benchmark) -> list[str]:
+def worker_options(benchmark: Benchmark) -> list[str]:
     phases = BACKENDS[benchmark.backend].plan(benchmark).phases
     return [word for phase in phases for word in phase.command if "slow" in word]
 
@@ -29,12 +29,12 @@ def told(benchmark: Benchmark) -> list[str]:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize(("fraction", "word"), [(0.5, "0.5"), (1e-3, "0.001"), (10, "10")])
-def test_the_worker_is_told_before_the_frameworks_own_settings(
+def test_the_slowdown_comes_before_the_frameworks_own_settings(
     backend: str, gpus: int, fraction: float, word: str
 ) -> None:
     benchmark = resolved(backend, gpus=gpus, inject_slowdown=fraction)
     assert benchmark.instruments.inject_slowdown == fraction
-    assert told(benchmark) == [f"--inject_slowdown={word}"]
+    assert worker_options(benchmark) == [f"--inject_slowdown={word}"]
     command = BACKENDS[backend].plan(benchmark).phases[-1].command
     assert command.index(f"--inject_slowdown={word}") < command.index("--")
 
@@ -45,4 +45,4 @@ def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:
     with pytest.raises(RequestError, match="does not support --inject_slowdown") as refused:
         resolved("nemo", **bridge)
     assert "--engine=bridge" in refused.value.where
-    assert told(resolved("nemo", **bridge, inject_slowdown=0.0)) == []
+    assert worker_options(resolved("nemo", **bridge, inject_slowdown=0.0)) == []

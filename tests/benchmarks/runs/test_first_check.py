@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.symptoms import read_symptoms
-from benchmarks.job_record import Ended
+from benchmarks.job_record import ProcessEnd
 from benchmarks.measuring import failures
 from benchmarks.runs import first_check
 from benchmarks.values import Phase, WorkerEnd
@@ -91,6 +91,6 @@ def test_a_crash_is_not_laid_to_a_module_that_was_missed_before(code: int) -> No
 
 def test_no_reason_repeats_a_secret() -> None:
     log = "OSError: 401 for https://me:a-password@hub.io/x with hf_aaaaaaaaaaaaaaaaaaaaaaaa\n"
-    ended = failures.how_it_ended(Ended(rank=0, exit_code=1), WorkerEnd(rank=0, status="error", message=log))
+    ended = failures.how_it_ended(ProcessEnd(rank=0, exit_code=1), WorkerEnd(rank=0, status="error", message=log))
     for text in (reason(log), ended):
         assert "401 for https://<redacted>@hub.io/x with <redacted>" in text

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.configs import DEFAULT_ROOT
 from benchmarks.doctor.symptoms import read_symptoms
-from benchmarks.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, SchedulerEnd, Submitted
+from benchmarks.job_record import EVENTS, JOB_SCRIPT, SCHEDULER, SUBMITTED, JobSubmission, SchedulerEnd
 from benchmarks.measuring import result_text
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.attempts import FULL_DISK, LOST_NODE, OUT_OF_MEMORY
@@ -25,7 +25,7 @@ AddAttempt = Callable[..., Path]
 Exit = tuple[int, int, float | None]  # rank, exit code, time
 
 
-def said(state: str, **more: Any) -> SchedulerEnd:
+def sacct(state: str, **more: Any) -> SchedulerEnd:
     known = {"job_id": "7", "source": "sacct", "nodes": "node[1-4]", "started": 100.0, "ended": 200.0}
     return SchedulerEnd(**{**known, "state": state, **more})
 
@@ -34,7 +34,7 @@ def said(state: str, **more: Any) -> SchedulerEnd:
 def queued(empty_run: RunFolder) -> RunFolder:
     """A run that was submitted; four tasks are to train."""
     empty_run.write(
-        SUBMITTED, Submitted(site="dev", job_id="7", submitted=99.0, command=["run.py"], configuration=None)
+        SUBMITTED, JobSubmission(site="dev", job_id="7", submitted=99.0, command=["run.py"], configuration=None)
     )
     plan = empty_run.plan()
     phases = [msgspec.structs.replace(phase, nodes=4) for phase in plan.phases]
@@ -81,7 +81,7 @@ def result_of(folder: RunFolder) -> Result:
 
 
 def test_a_good_run_is_valid_and_says_where_it_ran(queued: RunFolder, leave: Callable[..., Path]) -> None:
-    leave(said("COMPLETED"))
+    leave(sacct("COMPLETED"))
     result = result_of(queued)
     assert (result.status, result.reasons) == ("valid", [])
     (attempt,) = result.attempts
@@ -90,7 +90,7 @@ def test_a_good_run_is_valid_and_says_where_it_ran(queued: RunFolder, leave: Cal
 
 
 DONE = [(rank, 0, 190.0) for rank in range(4)]
-TOLD = {
+STOPPED_LOGS = {
     "exits": [(0, 130, 151.0), (1, 143, 151.0), (2, -15, 151.0), (3, -9, 156.0)],
     "steps": 8,
     "ends": ("interrupted", "interrupted", None, None),
@@ -100,7 +100,7 @@ TOLD = {
 ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
     # rank 2 falls, and the others are ended after it: by Slurm, or because they lost it
     (
-        said("FAILED", exit_code="139:0"),
+        sacct("FAILED", exit_code="139:0"),
         {
             "exits": [(0, 143, 151.0), (1, 1, 150.5), (2, -11, 150.0), (3, -15, 151.0)],
             "steps": 8,
@@ -115,10 +115,13 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
         ],
     ),
     # ranks that were stopped do not add a reason
-    *((said(state), TOLD, "failed", [f"{state}: "]) for state in ("TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL")),
+    *(
+        (sacct(state), STOPPED_LOGS, "failed", [f"{state}: "])
+        for state in ("TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL")
+    ),
     # one that fell long before the time limit is named
     (
-        said("TIMEOUT"),
+        sacct("TIMEOUT"),
         {
             "exits": [(0, 143, 199.0), (1, 3, 120.0), (2, 143, 199.0), (3, 143, 199.0)],
             "ends": ("interrupted", None, "interrupted", "interrupted"),
@@ -127,8 +130,8 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
         "failed",
         ["TIMEOUT: ", "rank 1 on node2 ended with exit code 3 after step 11", "3 other ranks were ended after it"],
     ),
-    (said("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks left no record of their end"]),
-    (said("COMPLETED"), {"steps": 11}, "failed", ["the run trained 11 of 12 steps"]),
+    (sacct("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks left no record of their end"]),
+    (sacct("COMPLETED"), {"steps": 11}, "failed", ["the run trained 11 of 12 steps"]),
     (None, {}, "valid", []),  # not collected: judged by its own record
     (None, {"job": []}, "failed", ["unknown: "]),
 ]
@@ -150,11 +153,11 @@ def test_the_outcome_comes_first_then_the_rank_that_failed_first(
     assert (result.tokens_per_second is None) == (status == "failed")
 
 
-def test_the_killer_of_memory_is_told_from_the_killing_that_follows(
+def test_the_oom_kill_is_distinguished_from_the_kills_that_follow(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
     exits = [(0, 143, 152.0), (1, -9, 150.0), (2, 143, 152.0), (3, 143, 152.0)]
-    phase_dir = leave(said("FAILED", exit_code="137:0"), exits, ends=("interrupted", None, None, None), job=[])
+    phase_dir = leave(sacct("FAILED", exit_code="137:0"), exits, ends=("interrupted", None, None, None), job=[])
     assert result_of(queued).attempts[0].outcome == "failed"
     (phase_dir / "rank-1.log").write_text(
         "x" * 100_000 + "\nslurmstepd: error: Detected 1 oom_kill event in StepId=7.0"
@@ -183,13 +186,13 @@ def test_the_symptoms_that_decide_an_outcome_are_the_doctors(names: tuple[str, .
 
 def test_a_full_disk_is_named(queued: RunFolder, leave: Callable[..., Path]) -> None:
     exits = [(rank, 1, 150.0 + rank) for rank in range(4)]
-    phase_dir = leave(said("FAILED", exit_code="1:0"), exits, steps=3, ends=("error",) * 4, job=[])
+    phase_dir = leave(sacct("FAILED", exit_code="1:0"), exits, steps=3, ends=("error",) * 4, job=[])
     (phase_dir / "rank-0.log").write_text("OSError: [Errno 28] No space left on device\n")
     assert result_of(queued).reasons[0].endswith("; a disk was full: rank 0")
 
 
 def test_thousands_of_ranks_are_two_lines(queued: RunFolder, leave: Callable[..., Path]) -> None:
-    phase_dir = leave(said("FAILED", exit_code="1:0"), job=[])
+    phase_dir = leave(sacct("FAILED", exit_code="1:0"), job=[])
     for rank in range(2048):
         line = {"rank": rank, "exit_code": 1, "time": 150.0 - (rank == 1234), "host": f"node{rank // 8 + 1}"}
         (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
@@ -202,8 +205,8 @@ def test_thousands_of_ranks_are_two_lines(queued: RunFolder, leave: Callable[...
 def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
-    leave(said("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[], slower=1.0)
-    leave(said("COMPLETED", started=300.0), number=2)
+    leave(sacct("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[], slower=1.0)
+    leave(sacct("COMPLETED", started=300.0), number=2)
     result, steps = recompute(queued, BACKEND)
     steps = list(steps)
     assert (result.status, result.window.counted) == ("valid", 11)
@@ -221,10 +224,10 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
 def test_no_later_attempt_that_fails_takes_the_figures_of_one_that_completed(
     queued: RunFolder, leave: Callable[..., Path], state: str, steps: int
 ) -> None:
-    leave(said("COMPLETED"))
+    leave(sacct("COMPLETED"))
     before, own = recompute(queued, BACKEND)
     own = list(own)
-    again = said(state, job_id="8", exit_code="1:0")
+    again = sacct(state, job_id="8", exit_code="1:0")
     leave(again, [], number=2, steps=steps, ends=(None,) * 4, job=[], slower=1.0, job_id="8")
     after, all_steps = recompute(queued, BACKEND)
     all_steps = list(all_steps)
@@ -237,9 +240,9 @@ def test_no_later_attempt_that_fails_takes_the_figures_of_one_that_completed(
 def test_a_job_that_a_person_submitted_once_more_was_not_requeued(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
-    leave(said("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[])
-    leave(said("FAILED", job_id="8", exit_code="1:0"), [], number=2, job_id="8", job=[])
-    leave(said("COMPLETED", job_id="9"), number=3, job_id="9")
+    leave(sacct("NODE_FAIL"), [], steps=5, ends=(None,) * 4, job=[])
+    leave(sacct("FAILED", job_id="8", exit_code="1:0"), [], number=2, job_id="8", job=[])
+    leave(sacct("COMPLETED", job_id="9"), number=3, job_id="9")
     (queued.path / "slurm-7.out").write_text("srun: error: Node failure on node2\n")
     (queued.path / "slurm-9.out").write_text("srun: error: Node failure on node4\n")
     ends = result_of(queued).attempts
@@ -263,7 +266,7 @@ def hung(leave: Callable[..., Path]) -> Path:
         {"event": "end", "time": 199.0, "exit_code": 124},
     ]
     exits = [(rank, -15, 195.0) for rank in range(4)]
-    return leave(said("FAILED", exit_code="124:0"), exits, steps=6, ends=(None,) * 4, job=job)
+    return leave(sacct("FAILED", exit_code="124:0"), exits, steps=6, ends=(None,) * 4, job=job)
 
 
 def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -> None:
@@ -282,14 +285,14 @@ def test_a_hang_names_the_ranks_that_are_behind(queued: RunFolder, hung: Path) -
 
 def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leave: Callable[..., Path]) -> None:
     exits = [(0, 143, 152.0), (1, 1, 151.0), (2, 1, 150.0), (3, 143, 152.0)]
-    phase_dir = leave(said("FAILED", exit_code="1:0"), exits, ends=(None,) * 4, job=[])
+    phase_dir = leave(sacct("FAILED", exit_code="1:0"), exits, ends=(None,) * 4, job=[])
     (phase_dir / "rank-1.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
     (attempt,) = result_of(queued).attempts
     assert (attempt.outcome, attempt.rank) == ("out_of_memory", 1)
     assert attempt.text.endswith(", by the log of rank 1 (GPU out of memory)")
 
 
-def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder) -> None:
+def test_a_failed_earlier_phase_is_reported_in_the_same_way(queued: RunFolder) -> None:
     plan = queued.plan()
     warm = msgspec.structs.replace(plan.phases[0], name="warm", writes_steps=False)
     queued.write(PLAN, msgspec.structs.replace(plan, phases=[warm, *plan.phases]))
@@ -298,7 +301,7 @@ def test_an_earlier_phase_that_failed_is_told_in_the_same_way(queued: RunFolder)
     for rank, code in enumerate((143, 7, 143, 143)):
         line = {"rank": rank, "exit_code": code, "time": 150.0 - code / 100, "host": f"node{rank + 1}"}
         (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
-    queued.write(f"attempt-1/{SCHEDULER}", said("FAILED", exit_code="7:0"))
+    queued.write(f"attempt-1/{SCHEDULER}", sacct("FAILED", exit_code="7:0"))
     assert result_of(queued).reasons == [
         "FAILED: job 7 ended with exit code 7 before its first step (node[1-4])",
         "phase warm: rank 1 on node2 ended with exit code 7",
@@ -338,7 +341,7 @@ def test_a_container_that_was_not_unpacked_is_the_one_reason(
     events = [{"event": "phase_end", "time": 111.0, "phase": "unpack", "exit_code": 1}]
     events += [{"event": "end", "time": 112.0, "exit_code": 1}]
     (queued.attempt_dir(1) / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
-    queued.write(f"attempt-1/{SCHEDULER}", said("FAILED", exit_code="1:0"))
+    queued.write(f"attempt-1/{SCHEDULER}", sacct("FAILED", exit_code="1:0"))
     (reason,) = result_of(queued).reasons
     assert reason.startswith(f"FAILED: job 7 trained nothing: unpacking the container{words}")
 
@@ -346,7 +349,7 @@ def test_a_container_that_was_not_unpacked_is_the_one_reason(
 def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
     queued: RunFolder, leave: Callable[..., Path]
 ) -> None:
-    phase_dir = leave(said("COMPLETED"))
+    phase_dir = leave(sacct("COMPLETED"))
     events = queued.attempt_dir(1) / EVENTS
     events.write_bytes(events.read_bytes() + b'{"event": "en')
     (phase_dir / "exits-rank3.jsonl").write_bytes(b'{"rank": 3, "ex')

@@ -229,8 +229,8 @@ def test_the_phase_that_failed_is_the_one_that_is_named(empty_run: RunFolder, be
     result, _ = recompute(empty_run, BACKEND)
     assert result.status == "failed"
     assert result.reasons[0] == "phase warm: rank 0 ended with exit code 7"
-    said = {"event": "end", "rank": 0, "status": "error", "message": "the profile has no cost", "failures": []}
-    (empty_run.phase_dir("warm") / "events-rank0.jsonl").write_bytes(msgspec.json.encode(said) + b"\n")
+    end = {"event": "end", "rank": 0, "status": "error", "message": "the profile has no cost", "failures": []}
+    (empty_run.phase_dir("warm") / "events-rank0.jsonl").write_bytes(msgspec.json.encode(end) + b"\n")
     result, _ = recompute(empty_run, BACKEND)
     assert result.reasons[0] == "phase warm: rank 0 failed (the profile has no cost)"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.job_record import Ended
+from benchmarks.job_record import ProcessEnd
 from benchmarks.measuring.summary import Result, RunEvidence, summarise
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.runs.recompute import differences, recompute
@@ -49,7 +49,7 @@ def example() -> tuple[Result, Iterable[Step]]:
     )  # fmt: skip
     ends = [WorkerEnd(rank=rank, status="done") for rank in (0, 1)]
     record = RunRecord(attempt=1, facts=[facts], steps=steps, ends=ends, unreadable=["events-rank0.jsonl:3 cut"])
-    ended = [Ended(rank=rank, exit_code=0) for rank in (0, 1)]
+    ended = [ProcessEnd(rank=rank, exit_code=0) for rank in (0, 1)]
     twice = BACKEND.storage(benchmark).recompute
     return summarise(
         RunEvidence(

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.runs.worker_events import follow, read_phase
-from benchmarks.values import Started, Step
+from benchmarks.values import RankStart, Step
 
 FACTS = {
     "event": "facts",
@@ -75,7 +75,7 @@ def test_all_that_a_worker_wrote(tmp_path: Path) -> None:
     assert record.attempt == 3
     assert record.facts[0].mesh == {"fsdp": 4, "data": 2}
     assert record.ends[0].failures == ["every gradient is zero"]
-    assert record.started == [Started(rank=0, unix_seconds=1763755200.25, host="node-1")]
+    assert record.started == [RankStart(rank=0, unix_seconds=1763755200.25, host="node-1")]
     assert record.unreadable == []
     assert list(record.steps)[1] == Step(
         step=1,

@@ -62,7 +62,7 @@ MANY = ",".join(str(number) for number in range(1000, 1050))
 
 
 @pytest.mark.parametrize(
-    ("lists", "skip", "said"),
+    ("lists", "skip", "message"),
     [
         ({"model": "lama2_tiny", "gpus": "1,2"}, False, "unknown model 'lama2_tiny': did you mean"),
         ({"model": "lama2_tiny", "gpus": "1,2"}, True, "unknown model 'lama2_tiny': did you mean"),
@@ -70,10 +70,10 @@ MANY = ",".join(str(number) for number in range(1000, 1050))
         ({"gpus": f"1,{MANY}"}, False, "and 30 more"),
     ],
 )
-def test_what_is_refused_as_a_whole(lists: dict[str, str | None], skip: bool, said: str) -> None:
+def test_what_is_refused_as_a_whole(lists: dict[str, str | None], skip: bool, message: str) -> None:
     with pytest.raises(RequestError) as refusal:
         sweep.check(cells(**lists), resolved, skip)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert ("--skip_refused" in str(refusal.value)) == (MANY in str(lists))
 
 

@@ -27,7 +27,7 @@ from benchmarks.telemetry.summary import (
     telemetry_rows,
     window_unix,
 )
-from benchmarks.values import Benchmark, RunRecord, Started, Step, Window
+from benchmarks.values import Benchmark, RankStart, RunRecord, Step, Window
 
 T0 = 1763755200.0
 
@@ -216,7 +216,7 @@ def test_a_gpu_that_fell_off_is_named_and_the_others_are_counted() -> None:
 # --- without GPUs, without enough samples ---------------------------------------------------------------
 
 
-def test_without_nvml_the_host_is_known_and_the_reason_is_said() -> None:
+def test_without_nvml_the_host_and_the_reason_are_recorded() -> None:
     found = figures(node("a", count=0), node("b", count=0))
     assert found.gpu is None
     assert found.null_because == {"gpu": "no NVIDIA driver: NVMLError_LibraryNotFound"}
@@ -247,7 +247,7 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
     assert {found.gpu.null_because[name] for name in nulls} == {why}
 
 
-def test_lines_that_could_not_be_read_are_said() -> None:
+def test_unreadable_lines_are_listed() -> None:
     cut = msgspec.structs.replace(node(), unreadable=["node-n1.jsonl:3 cut", "more"])
     found = summarise([cut], (T0 + 2, T0 + 8), 10)
     assert found.notes == ["2 lines could not be read (first: node-n1.jsonl:3 cut)"]
@@ -299,7 +299,7 @@ def window(first: int | None, last: int | None, counted: int = 1) -> Window:
     return Window(rule="last", first_step=first, last_step=last, counted=counted, settled=True, excluded={})
 
 
-STARTED = [Started(rank=1, unix_seconds=T0 + 100, host="b"), Started(rank=0, unix_seconds=T0 + 0.5, host="a")]
+STARTED = [RankStart(rank=1, unix_seconds=T0 + 100, host="b"), RankStart(rank=0, unix_seconds=T0 + 0.5, host="a")]
 
 
 def test_a_window_begins_with_the_end_of_the_step_before_it() -> None:
@@ -369,7 +369,7 @@ def test_the_rows_of_a_run_with_gpus() -> None:
 
 
 def spread_of(
-    medians: dict[int, float], started: Sequence[Started] = (), counted: Sequence[int] = (1, 2, 3)
+    medians: dict[int, float], started: Sequence[RankStart] = (), counted: Sequence[int] = (1, 2, 3)
 ) -> RankSpread | None:
     """Three steps of each rank around its median; the first step, which compiles, is not counted."""
     times = {0: 50.0, 1: 0.9, 2: 1.0, 3: 1.1}
@@ -378,7 +378,7 @@ def spread_of(
 
 
 def test_the_slowest_rank_is_named_with_its_host() -> None:
-    hosts = [Started(rank=rank, unix_seconds=T0, host=f"n{rank // 2}") for rank in range(4)]
+    hosts = [RankStart(rank=rank, unix_seconds=T0, host=f"n{rank // 2}") for rank in range(4)]
     found = spread_of({0: 1.0, 1: 1.25, 2: 1.0, 3: 0.9}, hosts)
     assert (found.ranks, found.without_times) == (4, 0)
     assert (found.slowest.rank, found.slowest.host, found.slowest.seconds_per_step) == (1, "n0", 1.25)
@@ -397,7 +397,7 @@ def test_a_rank_alone_is_not_compared() -> None:
 
 def test_a_rank_without_times_is_counted() -> None:
     steps = [step(1, rank=0), step(1, rank=1), step(1, rank=2, seconds=None)]
-    started = [Started(rank=rank, unix_seconds=T0, host="a") for rank in range(4)]
+    started = [RankStart(rank=rank, unix_seconds=T0, host="a") for rank in range(4)]
     found = rank_spread(steps, [1], started)
     assert (found.ranks, found.without_times) == (2, 2)
     assert found.slowest.host == "a"
@@ -407,7 +407,7 @@ def test_a_rank_without_times_is_counted() -> None:
 
 def test_ranks_that_begin_late_are_named_the_last_first() -> None:
     late = {0: 0.0, 1: 2.5, 2: 0.25}
-    started = [Started(rank=rank, unix_seconds=T0 + seconds, host=f"n{rank}") for rank, seconds in late.items()]
+    started = [RankStart(rank=rank, unix_seconds=T0 + seconds, host=f"n{rank}") for rank, seconds in late.items()]
     found = spread_of(dict.fromkeys(late, 1.0), started)
     assert [(rank.rank, rank.host, rank.seconds_late) for rank in found.latest] == [
         (1, "n1", 2.5),

@@ -66,7 +66,7 @@ def database(tmp_path: Path) -> Database:
     return Database(tmp_path / "report.sqlite")
 
 
-def test_kernels_and_copies_are_kinds_of_work_and_the_steps_are_told_apart(database: Database) -> None:
+def test_kernels_and_copies_are_kinds_of_work_and_steps_are_separated(database: Database) -> None:
     database.steps(4).ranges(4).ranges(1, text=6)
     database.insert("CUPTI_ACTIVITY_KIND_MEMCPY", start=29 * MS, end=29.5 * MS, deviceId=0, streamId=7, bytes=8,
                     copyKind=8)  # fmt: skip

@@ -160,11 +160,11 @@ def path_with_nsys(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("stand_in", "said"),
+    ("stand_in", "message"),
     [(None, "nsys is not on PATH (nsys-ui opens it)"), ("fail", "nsys export failed (1): ")],
 )
 def test_a_report_of_nsight_that_can_not_be_exported_is_listed(
-    make_run: Callable[..., RunFolder], tmp_path: Path, stand_in: str | None, said: str
+    make_run: Callable[..., RunFolder], tmp_path: Path, stand_in: str | None, message: str
 ) -> None:
     folder = make_run()
     (folder.phase_dir("perf") / "profile_7_node0_rank0.nsys-rep").write_text("{}")
@@ -172,7 +172,7 @@ def test_a_report_of_nsight_that_can_not_be_exported_is_listed(
     done = run("trace", folder.path, **variables)
     assert done.returncode == 0
     assert "profile_7_node0_rank0.nsys-rep" in done.stdout
-    assert said in done.stdout
+    assert message in done.stdout
 
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
@@ -241,7 +241,7 @@ def test_another_phase_that_is_named_is_summarised_without_our_clock(make_run: C
         assert report["notes"][0].startswith("phase profile: recorded without overlap")
 
 
-def test_the_ranks_of_a_node_are_told_apart_by_the_names_of_their_reports(make_run: Callable[..., RunFolder]) -> None:
+def test_the_ranks_of_a_node_are_known_by_the_names_of_their_reports(make_run: Callable[..., RunFolder]) -> None:
     folder = make_run()
     names = ("tiny_7_0_0-perf", "profile_7_node1_rank12")
     for name in names:
@@ -258,9 +258,9 @@ def test_a_trace_that_was_cut_or_is_none_is_one_clear_message(profiled: RunFolde
     path = profiled.path / "attempt-1" / SESSION / "vm.xplane.pb"
     path.write_bytes(path.read_bytes()[:-1000] if data is None else data)
     for place in (path, profiled.path):
-        said = refused("trace", place)
-        assert "vm.xplane.pb cannot be read as an xplane trace" in said
-        assert "next:" in said
+        message = refused("trace", place)
+        assert "vm.xplane.pb cannot be read as an xplane trace" in message
+        assert "next:" in message
 
 
 def test_hosts_are_summarised_together_and_one_whose_trace_was_cut_is_named(profiled: RunFolder) -> None:
@@ -283,9 +283,9 @@ def test_two_runs_at_once_are_refused(profiled: RunFolder, make_run: Callable[..
 def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[..., RunFolder]) -> None:
     assert "it ran with --profile=xplane" in refused("trace", make_run("cut", ended=False, **PROFILED).path)
     folder = make_run()
-    said = refused("trace", folder.path)
+    message = refused("trace", folder.path)
     for word in ("the run has no trace", "--profile=none"):
-        assert word in said
+        assert word in message
     (folder.phase_dir("perf") / "nccl-n1-1.log").write_text("h015:2:2 [0] NCCL INFO Bootstrap: using eth0\n")
     assert "the trace has no NCCL" in refused("trace", folder.path)
     add_report(folder, "tiny_7_0_0-prof", "profile")

@@ -48,7 +48,7 @@ def test_a_real_trace_has_its_devices_marks_and_programs(real: Trace) -> None:
 
 START = 1_795_302_180_000_000_000
 KERNEL = {"Stream #1(Compute)": [("k", 0, 1)]}
-BESIDE = {"thread": [("fusion.1", 0, 9, {"hlo_op": "fusion.1", **TRAINING})]}
+OTHERS = {"thread": [("fusion.1", 0, 9, {"hlo_op": "fusion.1", **TRAINING})]}
 STREAMS = {
     "Stream #13(Compute)": [("nvjet_tst", 5, 2, {"hlo_op": "cublas-gemm.1", "hlo_module": TRAIN})],
     "Stream #14(MemcpyD2H)": [("MemcpyD2H", 6, 3)],
@@ -81,7 +81,7 @@ MARKED = [("train", n * 10, 1, {"step_num": n}) for n in (5, 6, 7)] + [("eval", 
             id="a TPU is its line of operations",
         ),
         pytest.param(
-            SpaceMaker().plane("/device:GPU:10", KERNEL).plane("/device:GPU:2", KERNEL).plane("/host:CPU", BESIDE),
+            SpaceMaker().plane("/device:GPU:10", KERNEL).plane("/device:GPU:2", KERNEL).plane("/host:CPU", OTHERS),
             *(["GPU 2", "GPU 10"], [("k", 0, 1)]),
             id="by their numbers; what the host does beside them is not theirs",
         ),
@@ -105,7 +105,7 @@ def test_where_a_devices_operations_lie(
     assert named(trace) == operations
 
 
-def test_a_cpus_devices_are_told_apart_by_their_number() -> None:
+def test_the_devices_of_a_cpu_are_known_by_their_number() -> None:
     events = [
         ("dot.1", 0, 1, {"hlo_op": "dot.1", **TRAINING}),  # the first leaves its number out
         ("dot.1", 2, 1, {"hlo_op": "dot.1", "device_ordinal": 3, **TRAINING}),

@@ -88,10 +88,10 @@ def test_a_wrong_token_is_refused_with_one_message_and_reaches_no_file(
         site_hub.fetch(site, WANTED)
     hub.responses = answers
     site_hub.fetch(site, WANTED)
-    said = str(refusal.value) + "".join(capfd.readouterr())
+    printed = str(refusal.value) + "".join(capfd.readouterr())
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert {headers["authorization"] for _, headers in hub.asked} == {f"Bearer {TOKEN}"}
-    assert TOKEN not in said
+    assert TOKEN not in printed
     assert TOKEN.encode() not in written
 
 

@@ -175,7 +175,7 @@ def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
 
 
 @pytest.mark.parametrize(
-    ("ending", "code", "said"),
+    ("ending", "code", "message"),
     [
         ("failed", 1, "failed: told to"),
         ("invalid", 3, "invalid: told to"),
@@ -184,13 +184,13 @@ def test_an_ab_runs_in_turn_and_ends_with_the_gain_and_its_verdict(
     ],
 )
 def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table_and_is_run_again(
-    queue: Queue, capsys: pytest.CaptureFixture[str], ending: str, code: int, said: str
+    queue: Queue, capsys: pytest.CaptureFixture[str], ending: str, code: int, message: str
 ) -> None:
     queue.endings = {1: ending}
     assert run(queue) == code
     assert queue.started == [1, 2, 2, 1]  # the others continue
     shown, before = capsys.readouterr(), only_sweep(queue)
-    assert f"left out  --gpus=2, repeat 1: {before.runs[1].run_id} {said}" in shown.out
+    assert f"left out  --gpus=2, repeat 1: {before.runs[1].run_id} {message}" in shown.out
     assert "3 of 4 runs valid" in shown.err
     assert "to resume it:  python launch/run.py --gpus=1,2" in shown.err
     queue.started, queue.endings = [], {}
@@ -199,13 +199,11 @@ def test_a_run_that_is_not_valid_shows_in_the_code_and_the_table_and_is_run_agai
     shown = capsys.readouterr()
     assert "3 of 4 runs valid" in shown.err
     assert "valid, 1 left" in shown.err
-    assert f"{before.runs[1].run_id} {said}" in shown.out
+    assert f"{before.runs[1].run_id} {message}" in shown.out
     assert only_sweep(queue).sweep_id == before.sweep_id
 
 
-def test_a_job_that_was_submitted_though_nobody_said_so_is_followed(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_submitted_without_an_answer_is_followed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     queue.endings = {1: "unanswered"}
     assert run(queue) == 0
     assert queue.started == [1, 2, 2, 1]
@@ -227,11 +225,11 @@ def test_nothing_is_started_after_two_failed_starts_in_a_row(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [({"gpus": "1,3,2"}, "1 of the 3 cells"), ({"repeats": 0}, "--repeats=0"), ({"max_jobs": 0}, "--max_jobs=0")],
 )
-def test_what_cannot_work_starts_nothing(queue: Queue, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(RequestError, match=said):
+def test_what_cannot_work_starts_nothing(queue: Queue, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         run(queue, **options)
     assert not queue.output_dir.exists()
     assert queue.started == []
@@ -255,7 +253,7 @@ def test_a_sweep_that_is_done_starts_a_new_one(queue: Queue) -> None:
     assert [len(found.runs) for found in sweeps(queue)] == [4, 4]
 
 
-def test_changed_configs_are_said_and_not_mixed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_configs_are_reported_and_not_mixed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
     queue.endings = {0: "failed"}
     run(queue)
     path = next(queue.output_dir.glob("sweep-*.json"))

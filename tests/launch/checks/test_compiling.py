@@ -9,7 +9,7 @@ import pytest
 
 import nemo_backend
 from benchmarks.backend import Backend, SideProgram
-from benchmarks.compilation.compiled import Compiled
+from benchmarks.compilation.compiled import CompileReport
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, resolve
@@ -48,15 +48,15 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Compiler]:
     return does
 
 
-def fails(said: str, exit_code: int = -6) -> Compiler:
+def fails(stderr: str, exit_code: int = -6) -> Compiler:
     def fail(folder: Path, _name: str) -> None:
-        (folder / "log").write_text(said)
+        (folder / "log").write_text(stderr)
         (folder / "failed.json").write_text(json.dumps({"exit_code": exit_code}))
 
     return fail
 
 
-def compile_step(benchmark: Benchmark, backend: Backend = BACKEND) -> Compiled:
+def compile_step(benchmark: Benchmark, backend: Backend = BACKEND) -> CompileReport:
     """The program of one benchmark; its error is raised."""
     (outcome,) = compiling.compile_steps({"the step": benchmark}, backend).values()
     if isinstance(outcome, StepmarkError):
@@ -93,7 +93,7 @@ def test_one_variant_that_fails_leaves_the_others(benchmark: Benchmark, compiler
     compiler[0] = lambda folder, name: (fails(CRASHED) if name == "wrong" else well)(folder, name)
     other = changed_benchmark(benchmark, xla_flags={"xla_gpu_nonsense": "1"})
     found = compiling.compile_steps({"as planned": benchmark, "wrong": other}, BACKEND)
-    assert [type(outcome) for outcome in found.values()] == [Compiled, RunError]
+    assert [type(outcome) for outcome in found.values()] == [CompileReport, RunError]
 
 
 def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: Benchmark) -> None:

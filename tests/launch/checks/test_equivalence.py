@@ -33,23 +33,28 @@ def weights_of_its_own() -> Arrays:
 def computed(case: dict[str, Any], given: Arrays, error: float) -> tuple[CaseReport, Arrays]:
     """Return a side's results. The loss is a digest of its case and arrays: any function of them will do."""
     weights = work_kit.starting_weights(case, given, weights_of_its_own)
-    told = {**case, "attention_scale": case.get("attention_scale") or 1.0, "perturb_seed": None, "count_flops": None}
-    digest = zlib.crc32(json.dumps(sorted((name, value) for name, value in told.items() if value)).encode())
+    stated = {
+        **case,
+        "attention_scale": case.get("attention_scale") or 1.0,
+        "perturb_seed": None,
+        "count_flops": None,
+    }
+    digest = zlib.crc32(json.dumps(sorted((name, value) for name, value in stated.items() if value)).encode())
     for _, array in sorted({**weights, "targets": given["targets"]}.items()):
         digest = zlib.crc32(np.ascontiguousarray(array).tobytes(), digest)
     loss = 6.0 + digest / 2**32 + error
     report = CaseReport(
         parameters=flops.parameter_count(MODEL),
-        settings={"norm_epsilon": case.get("norm_epsilon") or 1e-5, "attention_scale": told["attention_scale"]},
+        settings={"norm_epsilon": case.get("norm_epsilon") or 1e-5, "attention_scale": stated["attention_scale"]},
         loss=loss,
         gradient_norm=2.0,
         steps=[WorkStep(loss=loss, gradient_norm=2.0)] * (UPDATES + 1),
         flops=CountedFlops(total=FLOPS) if case["count_flops"] else None,
     )
     arrays = {
-        **work_kit.under(work_kit.WEIGHT, weights),
-        **work_kit.under(work_kit.GRADIENT, weights),
-        **work_kit.under(work_kit.TRAINED, {name: array * 2 for name, array in weights.items()}),
+        **work_kit.prefixed(work_kit.WEIGHT, weights),
+        **work_kit.prefixed(work_kit.GRADIENT, weights),
+        **work_kit.prefixed(work_kit.TRAINED, {name: array * 2 for name, array in weights.items()}),
         work_kit.LOGITS: np.zeros((BATCH, SEQUENCE, 4), np.float32),
     }
     return report, arrays

@@ -29,7 +29,7 @@ REFUSES = f"print('{GONE}: unknown to X 1; use b'); print('{TYPO}: unknown to X 
 KNOWS_ALL = "print('X 1 knows all')"
 
 
-class Checked:
+class FlagsRun:
     """The jax backend with another program for the check, and optionally its environment."""
 
     name = "jax"
@@ -69,7 +69,7 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def python_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment is made: its Python is this one."""
     monkeypatch.setattr(venvs, "python_of", lambda _spec: Path(sys.executable))
 
@@ -81,29 +81,29 @@ def benchmark(**changes: Any) -> Benchmark:
     )
 
 
-def refuse(checked: Checked, **changes: Any) -> None:
+def refuse(checked: FlagsRun, **changes: Any) -> None:
     flags_check.refuse_unknown_flags(benchmark(**changes), cast(Backend, checked))
 
 
 # --- before a run -------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("python_here")
 def test_what_the_compiler_refuses_is_refused_by_name() -> None:
     with pytest.raises(RequestError) as refused:
-        refuse(Checked(REFUSES))
+        refuse(FlagsRun(REFUSES))
     error = refused.value
     assert error.what == "environment 'jax-maxtext' refuses XLA flags of this run: xla_gpu_graph_level, xla_gpu_typo"
     assert error.where == "--set=xla_gpu_graph_level=0 --set=xla_gpu_typo=1"
     assert "--xla_gpu_typo=1: unknown to X 1" in error.why
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("python_here")
 def test_in_a_container_the_image_decides(capsys: pytest.CaptureFixture[str]) -> None:
     site = msgspec.structs.replace(benchmark().site, runtime="container", container=Container(images="/images"))
-    refuse(Checked(REFUSES), site=site)
+    refuse(FlagsRun(REFUSES), site=site)
     assert capsys.readouterr().err == ""
-    checked = cast(Backend, Checked(REFUSES))
+    checked = cast(Backend, FlagsRun(REFUSES))
     with pytest.raises(RequestError, match="xla_gpu_typo"):  # unless it is compiled on this machine
         flags_check.refuse_unknown_flags(benchmark(site=site), checked, checked.environment("maxtext", "cuda"))
 
@@ -111,9 +111,9 @@ def test_in_a_container_the_image_decides(capsys: pytest.CaptureFixture[str]) ->
 # --- all flags of the plan ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("python_here")
 def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
-    checked = Checked(REFUSES, phase_flags=f"{KNOWN} {TYPO} --xla_a={{phase_dir}}/b")
+    checked = FlagsRun(REFUSES, phase_flags=f"{KNOWN} {TYPO} --xla_a={{phase_dir}}/b")
     with pytest.raises(RequestError) as refused:
         refuse(checked, flags={"xla_gpu_graph_level": "0"}, pgle="nsys")
     error = refused.value
@@ -122,7 +122,7 @@ def test_a_flag_that_pgle_brings_is_asked_too_and_refused_as_its() -> None:
         refuse(checked, flags={}, pgle="nsys")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("python_here")
 @pytest.mark.parametrize(
     ("code", "why"), [("exit(2)", "exit code 2"), ("import time; time.sleep(60)", "no answer within 0.5 s")]
 )
@@ -131,10 +131,10 @@ def test_a_check_that_breaks_is_a_note_and_no_refusal(
 ) -> None:
     if "sleep" in code:
         monkeypatch.setattr(flags_check, "SECONDS", 0.5)
-    refuse(Checked(code))
-    said = capsys.readouterr().err
-    assert "the XLA flags were not checked: " in said
-    assert why in said
+    refuse(FlagsRun(code))
+    printed = capsys.readouterr().err
+    assert "the XLA flags were not checked: " in printed
+    assert why in printed
 
 
 # --- doctor.py flags ---------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     assert (place["python"], flag["table"], flag["installed"], flag["successor"]) == (None, "unknown", None, KNOWN)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("python_here")
 @pytest.mark.parametrize(
     ("program", "code", "shown"),
     [
@@ -174,7 +174,7 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
 def test_the_installed_compiler_decides_and_a_broken_one_leaves_the_table(
     program: str, code: int, shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": Checked(program)})
+    monkeypatch.setattr(flags_check, "backends", lambda: {"jax": FlagsRun(program)})
     _, text, exit_code = flags_check.report(f"{GONE} {TYPO}")
     assert exit_code == code
     assert [words for words in shown if words not in text] == []

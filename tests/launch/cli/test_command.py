@@ -68,7 +68,7 @@ def test_a_closed_stream_is_no_fault(tmp_path: Path, closed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("--dtyp=fp16", "unknown flag --dtyp: did you mean 'dtype'?"),
         ("--boat=x", "unknown flag --boat: "),
@@ -77,11 +77,11 @@ def test_a_closed_stream_is_no_fault(tmp_path: Path, closed: str) -> None:
         ("--note=", "--note= has no value"),
     ],
 )
-def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path, typed: str, said: str) -> None:
+def test_a_mistyped_flag_or_value_gets_the_nearest_and_a_command(tmp_path: Path, typed: str, message: str) -> None:
     body = "raise UnknownName(\"unknown dtype 'fp16'\", 'fp16', ['bf16', 'fp32'])"
     done = ends(tmp_path, body, typed)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.splitlines()[-1].startswith("  next:  ")
 
 

@@ -75,11 +75,11 @@ def test_other_commands_show_the_flags_that_matter_first(command: str) -> None:
     assert 4 < len(first) <= 10 and set(first) < set(every)
 
 
-@pytest.mark.parametrize(("words", "said"), TABLES["refused"])
-def test_refusals(words: list[str], said: str) -> None:
+@pytest.mark.parametrize(("words", "message"), TABLES["refused"])
+def test_refusals(words: list[str], message: str) -> None:
     done = stepmark(*words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_every_command_it_names_is_its_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from benchmarks.errors import RunError
 from launch.dashboards import serving
 
 
-def test_whatever_is_wrong_is_said_once_and_the_next_update_comes(
+def test_a_trouble_is_printed_once_and_the_next_update_comes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     full = OSError(28, "No space left on device")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.backend import registered
+from benchmarks.backend import installed_backends
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError
 from benchmarks.values import Container, Phase
@@ -88,7 +88,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     yield Machine(tmp_path)
-    registered.cache_clear()
+    installed_backends.cache_clear()
 
 
 # --- whole runs -----------------------------------------------------------------------------------
@@ -161,14 +161,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("plays", "flags", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("plays", "flags", "messages"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_run_is_refused_in_one_message(
-    machine: Machine, plays: dict[str, Any], flags: tuple[str, ...], said: list[str]
+    machine: Machine, plays: dict[str, Any], flags: tuple[str, ...], messages: list[str]
 ) -> None:
     machine.plays(**plays)
     done = machine.run("--site=own", *flags)
     assert done.returncode == EXIT_REFUSED, done.stderr
-    assert [word for word in said if word not in done.stderr] == []
+    assert [word for word in messages if word not in done.stderr] == []
     assert not any(machine.output_dir.glob("*"))
 
 
@@ -188,7 +188,7 @@ def test_without_nvidias_runtime_nothing_is_pulled(machine: Machine, play_machin
     assert given.startswith('--gpus="device=GPU-') and given.count("GPU-") == 2
 
 
-def test_a_machine_without_a_container_program_is_told_of_the_other_ways(machine: Machine, tmp_path: Path) -> None:
+def test_without_a_container_program_the_refusal_names_the_alternatives(machine: Machine, tmp_path: Path) -> None:
     done = machine.run("--runtime=container", PATH=str(tmp_path / "none"))
     assert done.returncode == EXIT_REFUSED
     assert "this machine has no docker or podman or apptainer" in done.stderr
@@ -223,7 +223,7 @@ def test_a_client_without_its_daemon_is_passed_over(programs: Callable[[str], No
         select_program(msgspec.structs.replace(local_site, container=Container(program="docker")))
 
 
-def test_where_no_program_can_be_used_the_first_reason_is_said(programs: Callable[[str], None]) -> None:
+def test_without_a_usable_program_the_first_reason_is_given(programs: Callable[[str], None]) -> None:
     programs("echo no subuid >&2; exit 125")
     with pytest.raises(RequestError, match="docker cannot be used") as refused:
         select_program(Configs().site("local"))
@@ -336,7 +336,9 @@ def test_files_belong_to_the_caller() -> None:
 
 def test_apptainers_containers_get_their_variables_through_its_own() -> None:
     program = Program(name="apptainer", path="/bin/apptainer", version="1")
-    box = ContainerOptions(program=program, image="i", mounts=[], user="1:1", user_name="a", handed_on=["HF_TOKEN"])
+    box = ContainerOptions(
+        program=program, image="i", mounts=[], user="1:1", user_name="a", inherited_variables=["HF_TOKEN"]
+    )
     given = client_variables(box, {"HF_TOKEN": "t", "PATH": "/bin"}, {"A": "b,c"})
     assert given["APPTAINERENV_A"] == "b,c"
     assert given["APPTAINERENV_HF_TOKEN"] == "t"

@@ -43,12 +43,12 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny, caps
     spec = tiny.spec()
     assert venvs.python_of(spec) is None
     python = venvs.ensure(spec)
-    said = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     assert python == venvs.python_of(spec)
     assert tiny.path(spec) == python.parents[1]
     assert len(tiny.imports()) == 1
-    assert any("installing" in line for line in said), said
-    assert len(said) < 10
+    assert any("installing" in line for line in printed), printed
+    assert len(printed) < 10
     marker = json.loads((python.parents[1] / venvs.MARKER).read_text())
     assert marker["lock_sha256"] == hashlib.sha256(tiny.lock_file.read_bytes()).hexdigest()
 
@@ -68,7 +68,7 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny, caps
 
 
 @pytest.mark.slow
-def test_changed_lock_file_makes_a_new_environment_beside_the_old(
+def test_changed_lock_file_makes_a_new_environment_and_keeps_the_old(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Settings that some machines and container images have, and that must not hold here.
@@ -108,11 +108,11 @@ def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny, capsy
     assert is_alive(orphan)
     assert venvs.python_of(spec) is None
     venvs.ensure(spec)
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     # The program that outlived its maker could still write: it was waited for.
     assert not is_alive(orphan)
-    assert f"process {process.pid}, which creates it" in said
-    assert "incomplete one" in said
+    assert f"process {process.pid}, which creates it" in printed
+    assert "incomplete one" in printed
     assert venvs.python_of(spec) is not None
 
 
@@ -141,24 +141,24 @@ def used(spec: EnvironmentSpec, python: Path) -> str | None:
 def test_preferred_lock_file_is_used_where_pip_offers_what_it_needs(tiny: Tiny, capsys: Capture) -> None:
     spec = tiny.prefer(tiny.spec(), offered="tiny==1.0")
     python = venvs.ensure(spec)
-    said = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     assert venvs.origin(spec, python) == {
         "name": spec.name,
         "lock_file": "preferred.lock",
         "lock_sha256": hashlib.sha256((tiny.place / "preferred.lock").read_bytes()).hexdigest(),
     }
-    assert "making it from preferred.lock" in said[0]
-    assert "about 0.01 GB" in said[0]
+    assert "making it from preferred.lock" in printed[0]
+    assert "about 0.01 GB" in printed[0]
 
 
 def test_lock_file_is_passed_over_where_pip_does_not_offer_what_it_needs(tiny: Tiny, capsys: Capture) -> None:
     spec = tiny.prefer(tiny.spec(), offered=NOT_THERE)
     python = venvs.ensure(spec)
-    said = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     assert used(spec, python) == "requirements.lock"
     version = ".".join(map(str, tiny.python_version))
     why_not = f"pip's settings do not offer {NOT_THERE} for Python {version}"
-    assert f"environment 'tiny-env': not created from preferred.lock (0.01 GB): {why_not}" in said
+    assert f"environment 'tiny-env': not created from preferred.lock (0.01 GB): {why_not}" in printed
     assert not tiny.path(spec).exists()
     # From now on it is reused, and pip is not asked again.
     assert venvs.ensure(spec) == python
@@ -232,7 +232,7 @@ def test_no_lock_is_written_through_a_link(tiny: Tiny, monkeypatch: pytest.Monke
         lock.symlink_to(mine)
     with pytest.raises(RequestError, match="is not writable"):
         venvs.ensure(tiny.spec())
-    with pytest.raises(RequestError, match="is not writable"), scheduler.alone(locks[1], "sweep"):
+    with pytest.raises(RequestError, match="is not writable"), scheduler.exclusive_lock(locks[1], "sweep"):
         pass
     assert mine.read_text() == "before"
 

@@ -36,7 +36,7 @@ EIGHT_B = ("--backend=nemo", "--model=llama31_8b")
 )
 def test_what_a_machine_has(machine: str, shown: str, driver: str, cuda: tuple[int, int], play_machine: Play) -> None:
     play_machine(machine)
-    found = machine_gpus.found()
+    found = machine_gpus.detect()
     assert machine_gpus.machine_gpus.shown(found.gpus) == shown
     assert (found.driver, found.cuda, found.why_none) == (driver, cuda, "")
 
@@ -55,7 +55,7 @@ def test_what_a_machine_has(machine: str, shown: str, driver: str, cuda: tuple[i
 )
 def test_why_there_are_no_gpus(text: str, why: str, play_machine: Play) -> None:
     play_machine(text)
-    found = machine_gpus.found()
+    found = machine_gpus.detect()
     assert found.gpus == ()
     assert why in found.why_none
 
@@ -136,9 +136,9 @@ def test_the_cpu_is_taken_in_silence_only_where_there_is_no_driver(
     progress.note.cache_clear()
     asked = Request(backend="jax", model="llama32_1b", dtype="bf16")
     assert machine_gpus.with_local_gpus(asked, Configs(), find_backend("jax")) == asked
-    said = capsys.readouterr().err
-    assert said.startswith("No GPU found; running") == bool(why)
-    assert why in said
+    printed = capsys.readouterr().err
+    assert printed.startswith("No GPU found; running") == bool(why)
+    assert why in printed
 
 
 # --- the doctor ------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_a_run_that_would_hang_and_all_steps_a
 
 
 @pytest.mark.slow(seconds=5)
-def test_a_run_beside_another_program_says_so_and_knows_its_gpus_by_name(
+def test_a_run_on_a_busy_machine_notes_it_and_names_its_gpus(
     tmp_path: Path, toy: dict[str, str], play_machine: Play
 ) -> None:
     play_machine("busy_h100")

@@ -62,8 +62,8 @@ def test_a_submissions_own_time_is_the_jobs_unless_another_is_typed() -> None:
 
 @pytest.mark.parametrize("name", ["llama2_70b_lora", "llama31_8b", "flux1"])
 def test_the_job_that_makes_the_data_shows_every_step(name: str, tmp_path: Path) -> None:
-    said = ["--site=example_pyxis", f"--model={name}", "--task=mlperf", f"--out={tmp_path}", "--dry_run"]
-    done = forked.run(REPOSITORY / "launch/setup.py", *said)
+    flags = ["--site=example_pyxis", f"--model={name}", "--task=mlperf", f"--out={tmp_path}", "--dry_run"]
+    done = forked.run(REPOSITORY / "launch/setup.py", *flags)
     assert done.returncode == 0, done.stderr
     subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True, timeout=60)
     for step in read_submission(CONFIGS, name).steps:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.logs.report import Ingested
+from benchmarks.logs.report import IngestDocument
 from tests import forked
 from tests.benchmarks.mlperf.made_runs import WrittenRun, made_run, write
 
@@ -21,7 +21,7 @@ def run(script: str, *arguments: str) -> str:
 
 def as_json(log: Path) -> Any:
     found = json.loads(run("ingest.py", "--json", f"--log={log}"))
-    msgspec.convert(found, Ingested)
+    msgspec.convert(found, IngestDocument)
     return found
 
 
@@ -33,24 +33,24 @@ def labelled(run: WrittenRun, path: Path) -> Path:
     return path
 
 
-def test_a_log_is_told_with_its_steps_and_its_runs(tmp_path: Path) -> None:
+def test_a_log_is_reported_with_its_steps_and_its_runs(tmp_path: Path) -> None:
     report = as_json(labelled(made_run(), tmp_path / "slurm-70.out"))
     assert report["format"] == "mllog" and report["skipped_lines"] == []
     assert {step["seconds"] for step in report["attempts"][0]["steps"]} == {0.4}
-    (told,) = report["mlperf"]
-    assert (told["status"], told["samples"], told["global_batch_size"]) == ("success", 3456, 8)
-    assert told["time_to_train_minutes"] * 60 == 184.85
-    assert told["evaluations"][-1] == {"samples": 3456, "value": 0.925 * 0.999}
-    assert told["convergence"]["expected"]["samples"] > 3000
+    (mlperf,) = report["mlperf"]
+    assert (mlperf["status"], mlperf["samples"], mlperf["global_batch_size"]) == ("success", 3456, 8)
+    assert mlperf["time_to_train_minutes"] * 60 == 184.85
+    assert mlperf["evaluations"][-1] == {"samples": 3456, "value": 0.925 * 0.999}
+    assert mlperf["convergence"]["expected"]["samples"] > 3000
 
 
-def test_several_experiments_of_one_job_are_told_one_by_one(tmp_path: Path) -> None:
+def test_several_experiments_of_one_job_are_reported_one_by_one(tmp_path: Path) -> None:
     first = labelled(made_run(status="aborted"), tmp_path / "a")
-    second = labelled(made_run(said={"seed": 2}), tmp_path / "b")
+    second = labelled(made_run(extra_lines={"seed": 2}), tmp_path / "b")
     both = tmp_path / "slurm-71.out"
     both.write_text(first.read_text() + second.read_text())
     report = as_json(both)
-    assert [told["status"] for told in report["mlperf"]] == ["aborted", "success"]
+    assert [mlperf["status"] for mlperf in report["mlperf"]] == ["aborted", "success"]
     assert len(report["attempts"]) == 2
 
 
@@ -64,7 +64,7 @@ def test_a_truncated_line_is_named(tmp_path: Path) -> None:
     assert any(found["line"] == 41 and found["level"] == "error" for found in report["mlperf"][0]["findings"])
 
 
-def test_figures_of_a_log_that_names_no_framework_stand_beside_no_published_row(tmp_path: Path) -> None:
+def test_a_log_without_a_framework_is_compared_with_no_published_row(tmp_path: Path) -> None:
     log = write(made_run(), tmp_path / "a.txt")
     flags = ["--model=llama2_70b", "--hardware=h100", "--gpus=64", "--dtype=fp8", "--global_batch_size=8"]
     text = run("ingest.py", "--json", f"--log={log}", *flags, "--sequence_length=8192", "--task=lora")

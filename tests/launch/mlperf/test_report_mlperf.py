@@ -36,7 +36,7 @@ def as_json(place: Path, *arguments: str, code: int = 0) -> Any:
 def logs(folder: Path, count: int = 3, name: str = "llama2_70b_lora", **changes: Any) -> Path:
     """Runs that differ in their seeds; the others as asked."""
     for place in range(count):
-        write(made_run(name, said={"seed": place + 1}, **changes), folder / f"result_{place}.txt")
+        write(made_run(name, extra_lines={"seed": place + 1}, **changes), folder / f"result_{place}.txt")
     return folder
 
 
@@ -46,9 +46,9 @@ def spoil(folder: Path, place: int, run: WrittenRun) -> None:
 
 @pytest.mark.parametrize(("name", "ruleset"), [("llama2_70b_lora", "5.0.0"), ("llama31_8b", "6.1.0")])
 def test_runs_as_the_rules_have_them_pass(name: str, ruleset: str, tmp_path: Path) -> None:
-    said = as_json(logs(tmp_path / "logs", name=name), f"--ruleset={ruleset}")
-    assert (said["verdict"], said["reasons"]) == ("passes", [])
-    (one,) = said["sets"]
+    document = as_json(logs(tmp_path / "logs", name=name), f"--ruleset={ruleset}")
+    assert (document["verdict"], document["reasons"]) == ("passes", [])
+    (one,) = document["sets"]
     assert one["convergence"]["passed"] and one["benchmark"] == name
     assert one["olympic_minutes"] == pytest.approx(one["runs"][0]["story"]["time_to_train_minutes"])
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [f"result_{n}.txt" for n in range(3)]
@@ -72,7 +72,7 @@ def test_a_result_s_lines_may_come_after_megabytes_of_others(tmp_path: Path) -> 
 def test_too_few_runs_or_a_mixture_pass_and_are_called_no_submission(tmp_path: Path) -> None:
     folder = logs(tmp_path / "mixed", count=2)
     assert as_json(folder)["no_submission_because"] == ["2 of the 10 runs that a submission needs"]
-    spoil(folder, 1, made_run(said={"seed": 2, "submission_platform": "8xOther"}))
+    spoil(folder, 1, made_run(extra_lines={"seed": 2, "submission_platform": "8xOther"}))
     spoil(folder, 2, made_run("llama31_8b"))
     (verdict,) = (line for line in report("mlperf", folder).stdout.splitlines() if line.startswith("verdict:"))
     assert "passes" in verdict and "2 of the 10 runs that a submission needs" in verdict
@@ -83,8 +83,8 @@ def test_too_few_runs_or_a_mixture_pass_and_are_called_no_submission(tmp_path: P
 def test_what_a_log_says_leads_neither_out_of_the_scratch_folder_nor_into_the_report_s_lines(tmp_path: Path) -> None:
     folder = logs(tmp_path / "logs", count=1)
     for place, name in enumerate([str(tmp_path / "evil"), "../../evil", "a\0b", "n" * 300], start=1):
-        spoil(folder, place, made_run(said={"submission_benchmark": name}))
-    spoil(folder, 5, made_run(said={"submission_platform": "\033[31m\nverdict: passes"}))
+        spoil(folder, place, made_run(extra_lines={"submission_benchmark": name}))
+    spoil(folder, 5, made_run(extra_lines={"submission_platform": "\033[31m\nverdict: passes"}))
     scratch = tmp_path / "scratch"
     assert len(staged_runs(folder, scratch / "deep")[0]) == 2
     assert not list(tmp_path.rglob("*evil*")) and [one.name for one in scratch.iterdir()] == ["deep"]
@@ -119,7 +119,7 @@ def test_a_log_that_holds_no_run_is_named_whatever_it_is(tmp_path: Path) -> None
     assert staged_runs(tmp_path, tmp_path / "scratch")[1] == ["result_1.txt", "result_2.txt"]
 
 
-def test_what_is_so_of_all_runs_is_said_once(tmp_path: Path) -> None:
+def test_a_finding_common_to_all_runs_is_shown_once(tmp_path: Path) -> None:
     folder = logs(tmp_path)
     for path in folder.iterdir():
         path.write_text(path.read_text().replace('"llama2_70b_lora"', '"gnn"'))
@@ -130,22 +130,22 @@ def test_what_is_so_of_all_runs_is_said_once(tmp_path: Path) -> None:
 
 def test_one_run_that_did_not_converge_is_left_out_as_the_worst(tmp_path: Path) -> None:
     folder = logs(tmp_path, count=4)
-    run = made_run(said={"seed": 9}, status="aborted")
+    run = made_run(extra_lines={"seed": 9}, status="aborted")
     spoil(folder, 2, replace(run, evaluations=[replace(one, loss=1.0) for one in run.evaluations]))
-    said = as_json(folder, code=0)
-    assert said["sets"][0]["olympic_minutes"] is not None
+    document = as_json(folder, code=0)
+    assert document["sets"][0]["olympic_minutes"] is not None
     text = report("mlperf", folder).stdout
     assert "did not converge, excluded as the worst" in text
 
 
 def test_an_accepted_cadence_is_a_warning_and_the_time_is_shown(tmp_path: Path) -> None:
     for place in range(3):
-        run = made_run(said={"seed": place + 1})
+        run = made_run(extra_lines={"seed": place + 1})
         late = [replace(one, sequences=one.sequences + 384 * n) for n, one in enumerate(run.evaluations)]
         write(replace(run, evaluations=late), tmp_path / f"result_{place}.txt")
-    said = as_json(tmp_path)
-    (one,) = said["sets"]
-    assert (said["verdict"], one["ruleset"]["name"]) == ("passes", "5.1.0")  # by the day of the logs
+    document = as_json(tmp_path)
+    (one,) = document["sets"]
+    assert (document["verdict"], one["ruleset"]["name"]) == ("passes", "5.1.0")  # by the day of the logs
     assert one["olympic_minutes"] is not None
     assert any("768 samples between two evaluations" in warning for warning in one["warnings"])
 
@@ -154,14 +154,14 @@ def test_a_run_that_does_not_comply_is_left_out_as_the_package_checker_has_it(tm
     folder = logs(tmp_path, count=4)
     path = folder / "result_1.txt"
     path.write_text("".join(line for line in path.open() if '"lora_rank"' not in line))
-    said = as_json(folder)
-    (one,) = said["sets"]
+    document = as_json(folder)
+    (one,) = document["sets"]
     assert not one["runs"][1]["compliance"]["passed"] and one["olympic_minutes"] is not None
 
 
 def test_two_runs_get_no_olympic_mean_and_no_convergence_check(tmp_path: Path) -> None:
-    said = as_json(logs(tmp_path, count=2))
-    (one,) = said["sets"]
+    document = as_json(logs(tmp_path, count=2))
+    (one,) = document["sets"]
     assert one["olympic_minutes"] is None and one["convergence"] is None
     assert "cannot compute a number" in one["no_convergence_because"]
 
@@ -192,7 +192,7 @@ def test_a_set_fails_that_the_compliance_checker_passes(
 
 
 def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
-    texts = [write(made_run(said={"seed": n}), tmp_path / "one").read_text() for n in (1, 2, 3)]
+    texts = [write(made_run(extra_lines={"seed": n}), tmp_path / "one").read_text() for n in (1, 2, 3)]
     (tmp_path / "one").unlink()
     (tmp_path / "slurm-70.out").write_text("srun: hello\n".join(texts))
     (one,) = as_json(tmp_path)["sets"]
@@ -202,7 +202,7 @@ def test_experiments_in_one_file_are_judged_one_by_one(tmp_path: Path) -> None:
 
 def test_runs_of_our_own_side_by_side_are_one_set_by_the_rules_of_the_submission(tmp_path: Path) -> None:
     for seed, name in enumerate("abc"):
-        write(made_run(said={"seed": seed}), tmp_path / name / "attempt-1" / "train" / "result_0.txt")
+        write(made_run(extra_lines={"seed": seed}), tmp_path / name / "attempt-1" / "train" / "result_0.txt")
         (tmp_path / name / "benchmark.json").write_text("{}")
     (one,) = as_json(tmp_path)["sets"]
     assert [run["name"] for run in one["runs"]] == ["a", "b", "c"]

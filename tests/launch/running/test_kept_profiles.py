@@ -99,8 +99,8 @@ def test_a_kept_profile_that_a_worker_has_refused_is_removed(benchmark: Benchmar
     place = tmp_path / FOLDER / key
     write(place, profile_of(key))
     folder = ended(tmp_path, changed_benchmark(benchmark, pgle_profile=key))
-    said = "rank 0 failed (stepmark worker: the profile cannot be used: it belongs to a different program)"
-    result = msgspec.structs.replace(result_with(None, applied=False), status="failed", reasons=[said])
+    reason = "rank 0 failed (stepmark worker: the profile cannot be used: it belongs to a different program)"
+    result = msgspec.structs.replace(result_with(None, applied=False), status="failed", reasons=[reason])
     keep(folder, result)
     assert not place.exists()
     assert find(benchmark, BACKEND, tmp_path) == ""

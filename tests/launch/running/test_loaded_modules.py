@@ -45,7 +45,7 @@ def loaded(*flags: str, **variables: str) -> dict[str, bool]:
     return found
 
 
-def ours(modules: dict[str, bool]) -> list[str]:
+def own_modules(modules: dict[str, bool]) -> list[str]:
     """Without the __init__ of packages."""
     return sorted(name for name, package in modules.items() if not package and name.split(".")[0] in OURS)
 
@@ -54,7 +54,7 @@ def test_a_plain_local_run_loads_the_core_alone(tmp_path: Path) -> None:
     variables = install(tmp_path)
     make_environment_in(tmp_path)
     flags = ["--backend=toy", "--model=llama2_tiny", "--steps=4", f"--output_dir={tmp_path / 'results'}"]
-    modules = ours(loaded(*flags, **variables))
+    modules = own_modules(loaded(*flags, **variables))
     foreign = ("benchmarks.mlperf.", "launch.mlperf.", "launch.dashboards.", "jax_backend", "nemo_backend")
     assert [name for name in modules if name.startswith(foreign)] == []
     assert len(modules) <= 52, " ".join(modules)
@@ -64,10 +64,10 @@ def test_a_plain_local_run_loads_the_core_alone(tmp_path: Path) -> None:
 def test_the_quick_commands_load_little(flags: list[str], most: int) -> None:
     modules = loaded(*flags)
     assert modules.keys() & SLOW == set()
-    assert len(ours(modules)) <= most, ours(modules)
+    assert len(own_modules(modules)) <= most, own_modules(modules)
 
 
 def test_help_loads_the_flags_alone() -> None:
     modules = loaded("--help")
     assert modules.keys() & {*SLOW, "msgspec", "yaml"} == set()
-    assert len(ours(modules)) <= 10, ours(modules)
+    assert len(own_modules(modules)) <= 10, own_modules(modules)

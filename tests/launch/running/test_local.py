@@ -84,7 +84,7 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_tasks_and_is_said(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupt_ends_the_tasks_and_is_reported(tmp_path: Path, number: signal.Signals) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for delay in (1.0, 1.01):  # twice, as from an impatient person or a process group
         threading.Timer(delay, os.kill, (os.getpid(), number)).start()

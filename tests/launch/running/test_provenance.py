@@ -52,7 +52,7 @@ def test_what_matters_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert about["launcher"]["msgspec"] != "not installed"
 
 
-def test_what_the_shell_sets_in_vain_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ineffective_variables_of_the_shell_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_something")
     assert any("XLA_FLAGS" in note for note in execute.ignored_variables())
 

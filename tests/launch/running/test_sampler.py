@@ -61,7 +61,7 @@ def test_telemetry_of_the_runs_gpus_by_the_launchers_own_pynvml(
     assert (gpu.energy_joules is not None) is (machine == "dgx_h100"), gpu.null_because
 
 
-def test_a_sampler_that_fails_is_said_and_its_log_is_kept(
+def test_a_failed_sampler_is_noted_and_its_log_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken.py"

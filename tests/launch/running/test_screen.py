@@ -91,8 +91,8 @@ def folder(tmp_path: Path) -> RunFolder:
 def next_of(folder: RunFolder, *attempts: AttemptEnd, status: str = "failed", profiled: bool = False) -> str:
     against = ["profiled"] if profiled else []
     result = SimpleNamespace(status=status, attempts=list(attempts), not_comparable=against)
-    said = screen.next_command(folder, cast("Result", result))
-    return said.replace(str(folder.path), "RUN")
+    command = screen.next_command(folder, cast("Result", result))
+    return command.replace(str(folder.path), "RUN")
 
 
 def end(attempt: int, rank: int | None = None) -> AttemptEnd:
@@ -107,11 +107,11 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("attempts", "said"), ROWS)
+@pytest.mark.parametrize(("attempts", "command"), ROWS)
 def test_the_log_of_a_failed_run_is_that_of_the_rank_that_its_last_attempt_names(
-    folder: RunFolder, attempts: list[AttemptEnd], said: str
+    folder: RunFolder, attempts: list[AttemptEnd], command: str
 ) -> None:
-    assert next_of(folder, *attempts) == said
+    assert next_of(folder, *attempts) == command
 
 
 def test_a_run_that_went_through_is_verified_and_a_profiled_one_looked_at_first(folder: RunFolder) -> None:

@@ -36,7 +36,7 @@ def followed(folder: RunFolder) -> RunFolder:
     return folder
 
 
-def test_a_place_that_cannot_be_written_is_said_and_costs_nothing_else(
+def test_an_unwritable_folder_is_reported_and_the_run_continues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = begun(tmp_path, "a_run")

@@ -92,7 +92,7 @@ def test_a_cluster_of_gpus_with_pyxis_and_accounts(slurm: PlayedSlurm, tmp_path:
 # --- the user's answers -------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_said_and_nothing_is_written(slurm: PlayedSlurm, tmp_path: Path) -> None:
+def test_missing_answers_are_listed_and_nothing_is_written(slurm: PlayedSlurm, tmp_path: Path) -> None:
     slurm.play(gres="gpu:h100:8", accounts="ml ops", enforced="associations")
     with pytest.raises(RequestError, match="a new site needs --partition") as refused:
         make(tmp_path)

@@ -83,13 +83,13 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return write
 
 
-def test_a_controller_that_restarts_is_asked_again_and_the_caller_told(script: Script, tmp_path: Path) -> None:
+def test_a_restarting_controller_is_asked_again_and_the_caller_is_notified(script: Script, tmp_path: Path) -> None:
     asked = script("squeue", f'[ $(wc -l < {tmp_path}/bin/squeue.asked) -ge 3 ] || {{ echo "{AWAY}" >&2; exit 1; }}')
-    told: list[str] = []
-    assert Slurm(site_of(), patience_seconds=10, on_wait=told.append).queue(["7"]) == {}
+    messages: list[str] = []
+    assert Slurm(site_of(), patience_seconds=10, on_wait=messages.append).queue(["7"]) == {}
     assert len(asked.read_text().splitlines()) == 3
-    assert len(told) == 2
-    assert "Unable to contact slurm controller" in told[0]
+    assert len(messages) == 2
+    assert "Unable to contact slurm controller" in messages[0]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_controller_that_gives_no_answer_is_given_up(
     assert caught.value.next_command == "scontrol ping"
 
 
-def test_a_machine_without_slurm_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_slurm_the_refusal_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RequestError, match="needs squeue") as caught:
         Slurm(site_of()).queue(["7"])
@@ -115,7 +115,7 @@ def test_a_machine_without_slurm_is_told_what_to_install(monkeypatch: pytest.Mon
     assert "module load slurm" in caught.value.why
 
 
-def test_a_cluster_that_is_not_there_is_said_at_once(script: Script) -> None:
+def test_an_unknown_cluster_is_refused_at_once(script: Script) -> None:
     """Slurm itself looks for its slurm.conf for a minute."""
     script("squeue", "sleep 60")
     with pytest.raises(RequestError, match=r"slurm\.conf of site 'dev' does not exist"):

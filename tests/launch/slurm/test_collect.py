@@ -16,7 +16,7 @@ from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RESULT, RunFolder
 from benchmarks.values import to_builtins
 from jax_backend import BACKEND
-from launch.slurm.collect import collect, matched
+from launch.slurm.collect import collect, ends_by_attempt
 from tests.benchmarks.conftest import events_of, write_events
 from tests.launch.slurm.conftest import SUBMITTED_AT
 
@@ -48,7 +48,7 @@ def test_rows_go_to_their_attempts(run: RunFolder, case: dict[str, Any]) -> None
     for one in case["rows"]:
         ended = {"ended": one["ended"] and SUBMITTED_AT + one["ended"]} if "ended" in one else {}
         rows.append(row(**{"started": None, **one, **ended}))
-    assert {attempt: end.state for attempt, end in matched(run, rows).items()} == case["found"]
+    assert {attempt: end.state for attempt, end in ends_by_attempt(run, rows).items()} == case["found"]
 
 
 # --- collecting ----------------------------------------------------------------------------------------

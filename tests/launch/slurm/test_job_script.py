@@ -28,7 +28,7 @@ from benchmarks.request import images
 from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, JobOptions, Phase, Plan
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
-from launch.slurm.job_script import JobPlace, directives, prepared, render, shell_word
+from launch.slurm.job_script import JobPlace, directives, job_plan, render, shell_word
 from tests.recorded import assert_recorded
 
 CONFIGS = Configs()
@@ -70,11 +70,11 @@ def script(backend: Backend = JAX, plan: Plan | None = None, hang: float | None 
     benchmark = resolved(backend, **wanted)
     options = msgspec.structs.replace(options_of(benchmark), **changes)
     place = msgspec.structs.replace(place_of(benchmark, backend), **moved)
-    planned = plan or prepared(benchmark, backend, options, container=place.image is not None)
+    planned = plan or job_plan(benchmark, backend, options, container=place.image is not None)
     return render(benchmark, planned, place, options, hang, secrets=secrets)
 
 
-def said(text: str) -> list[str]:
+def directives_of(text: str) -> list[str]:
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
 
 
@@ -138,16 +138,16 @@ def test_shellcheck_finds_nothing() -> None:
 @pytest.mark.parametrize(("options", "lines"), JOBS["asked"])
 def test_options_are_directives(options: dict[str, Any], lines: str) -> None:
     text = script(dtype="bf16", gpus=64, options=options)
-    assert set(lines.split()) <= set(said(text))
+    assert set(lines.split()) <= set(directives_of(text))
     words = f" {options['comment']}" if "comment" in options else ""
-    (comment,) = [line for line in said(text) if line.startswith("--comment=")]
+    (comment,) = [line for line in directives_of(text) if line.startswith("--comment=")]
     assert comment.endswith(words.replace('"', '\\"') + ('"' if words else "golden"))
 
 
 def test_gpus_are_never_asked_for_on_a_cpu() -> None:
-    none = said(script(dtype="bf16", gpus=64, options={"gpus": "none"}))
+    none = directives_of(script(dtype="bf16", gpus=64, options={"gpus": "none"}))
     on_a_cpu = script(model="llama2_tiny", site="example_venv", options={"gpus": "gres"})
-    assert not [line for line in [*none, *said(on_a_cpu)] if "gpu" in line]
+    assert not [line for line in [*none, *directives_of(on_a_cpu)] if "gpu" in line]
     assert "cpu-bind" not in on_a_cpu
 
 
@@ -163,7 +163,7 @@ def test_a_job_lies_within_racks_that_nvlink_joins(gpus: int, segment: int | Non
     assert "--segment=1" in directives(benchmark, plan, place, asked)
     none = msgspec.structs.replace(options_of(benchmark), segment="none")
     assert not [line for line in directives(benchmark, plan, place, none) if "segment" in line]
-    assert not [line for line in said(script(dtype="bf16", gpus=64)) if "segment" in line]
+    assert not [line for line in directives_of(script(dtype="bf16", gpus=64)) if "segment" in line]
 
 
 def test_a_hang_is_watched_for_where_a_phase_can_be_watched_and_refused_elsewhere() -> None:
@@ -200,11 +200,11 @@ def test_a_dataset_is_mounted() -> None:
 # --- what cannot be said ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", JOBS["never"])
-def test_what_no_job_can_say(said: dict[str, Any]) -> None:
-    moved = {name: Path(it) if name in ("run", "repository") else it for name, it in said.get("place", {}).items()}
+@pytest.mark.parametrize("job", JOBS["never"])
+def test_what_no_job_can_say(job: dict[str, Any]) -> None:
+    moved = {name: Path(it) if name in ("run", "repository") else it for name, it in job.get("place", {}).items()}
     with pytest.raises(RequestError):
-        script(dtype="bf16", place=moved, options=said.get("options", {}))
+        script(dtype="bf16", place=moved, options=job.get("options", {}))
 
 
 TOKEN = "hf_" + "a1B2" * 6
@@ -234,8 +234,8 @@ def test_a_secret_is_refused_wherever_it_comes_from(
         script(dtype="bf16", secrets=dict.fromkeys(secrets, "MY_PASSWORD"), **wanted)
     error = caught.value
     assert error.where.startswith(where)
-    told = str([error.what, error.where, error.why, error.next_command])
-    assert not [secret for secret in (TOKEN, "pass@", *secrets) if secret in told]
+    parts = str([error.what, error.where, error.why, error.next_command])
+    assert not [secret for secret in (TOKEN, "pass@", *secrets) if secret in parts]
 
 
 # --- quoting ------------------------------------------------------------------------------------

@@ -205,12 +205,12 @@ def test_the_tasks_of_each_phase_in_order(cluster: ClusterForJobs, job: Job) -> 
     job.write(cluster.benchmark(), phases).submit(WHICH="inherited", XLA_FLAGS="--x", JAX_PLATFORMS="y")
     assert job.end() == "COMPLETED 0:0", job.output()
     assert [event.event for event in job.events()] == ["start", *["phase_start", "phase_end"] * 3, "end"]
-    said = [job.log(rank, "profile").split() for rank in range(6)]
-    assert [words[:3] for words in said] == [["it's", '"first"', "$HOME"]] * 6
-    assert [words[3:8] for words in said] == [
+    logged = [job.log(rank, "profile").split() for rank in range(6)]
+    assert [words[:3] for words in logged] == [["it's", '"first"', "$HOME"]] * 6
+    assert [words[3:8] for words in logged] == [
         [str(rank), "6", str(rank % 2), "2", str(rank // 2)] for rank in range(6)
     ]
-    assert len({words[8] for words in said}) == 3
+    assert len({words[8] for words in logged}) == 3
     assert job.log(0, "convert").split()[-1] == "6"
     assert job.log(0, "convert").startswith("inherited 0 1 ")
     ports = {event.coordinator for event in job.events() if event.event == "phase_start"}

@@ -23,17 +23,19 @@ def recorded(name: str) -> str:
     return text if name == "accounts" else text.replace("|", parsing.SEPARATOR)
 
 
-def said(value: Any) -> Any:
+def null_if_unset(value: Any) -> Any:
     """Without what is not known."""
     if isinstance(value, list):
-        return [said(one) for one in value]
-    return {k: said(v) for k, v in value.items() if v not in (None, "")} if isinstance(value, dict) else value
+        return [null_if_unset(one) for one in value]
+    return (
+        {k: null_if_unset(v) for k, v in value.items() if v not in (None, "")} if isinstance(value, dict) else value
+    )
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.stem)
 def test_what_a_command_prints(path: Path) -> None:
     found = getattr(parsing, path.stem.partition("-")[0])(recorded(path.stem))
-    assert said(msgspec.to_builtins(found)) == json.loads(path.read_text())
+    assert null_if_unset(msgspec.to_builtins(found)) == json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(("function", "text"), [(name, text) for name, rows in FIELDS.items() for text in rows])
@@ -41,7 +43,7 @@ def test_what_a_field_says(function: str, text: str) -> None:
     assert getattr(parsing, function)(text) == FIELDS[function][text]
 
 
-def test_when_a_job_may_start_is_said_by_this_machines_clock() -> None:
+def test_the_expected_start_uses_this_machines_clock() -> None:
     found = parsing.queue_states(recorded("queue_states"))
     assert found["12"].start == time.strftime("%Y-%m-%d %H:%M", time.localtime(1795294609))
     assert (found["5"].start, found["8"].start) == (None, None)
@@ -72,5 +74,5 @@ def test_which_nodes_take_jobs(states: str, up: bool) -> None:
     ],
 )
 def test_what_a_job_waits_for(state: str, reason: str | None, text: str) -> None:
-    assert (parsing.never(reason) is not None) == ("never" in text)
+    assert (parsing.permanent_reason(reason) is not None) == ("never" in text)
     assert parsing.explain(state, reason).startswith(text)

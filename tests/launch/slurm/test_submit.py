@@ -36,10 +36,10 @@ class FakeSlurm:
 
 
 @pytest.fixture
-def benchmark(here: Configs, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+def benchmark(site_configs: Configs, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     monkeypatch.setattr(venvs, "ensure", lambda _spec: Path("/made/bin/python"))
     monkeypatch.setattr(venvs, "origin", lambda spec, _python: {"name": spec.name})
-    return resolve(Request(backend="jax", model="llama2_tiny", site="here", nodes=4), here, BACKEND)
+    return resolve(Request(backend="jax", model="llama2_tiny", site="here", nodes=4), site_configs, BACKEND)
 
 
 def put(benchmark: Benchmark, folder: Path, slurm: FakeSlurm) -> None:

@@ -52,11 +52,11 @@ def record(phase_dir: Path, rank: int = 5) -> dict[str, Any]:
 
 def test_the_program_knows_its_rank_and_where_the_others_are(tmp_path: Path) -> None:
     code, out, _ = ends(tmp_path, "env")
-    said = dict(line.split("=", 1) for line in out.splitlines())
+    reported = dict(line.split("=", 1) for line in out.splitlines())
     assert code == 0
-    assert said["STEPMARK_RANK"] == "5"
-    assert said["STEPMARK_COORDINATOR"] == "node1:20016"
-    assert [said[name] for name in TORCH] == ["5", "8", "1", "2", "2", "2", "node1", "20016"]
+    assert reported["STEPMARK_RANK"] == "5"
+    assert reported["STEPMARK_COORDINATOR"] == "node1:20016"
+    assert [reported[name] for name in TORCH] == ["5", "8", "1", "2", "2", "2", "node1", "20016"]
 
 
 def test_a_task_that_is_alone_waits_for_nobody(tmp_path: Path) -> None:
@@ -169,12 +169,12 @@ def machine(tmp_path: Path) -> Machine:
 def test_a_task_is_bound_to_the_node_of_its_own_gpu(machine: Machine) -> None:
     """By numactl, processors and memory; without it by taskset, which binds the processors."""
     machine.write(machine.programs / "numactl", NUMACTL)
-    saw, binding, said = machine.task(0)
-    assert (saw.splitlines()[-1], said) == ("numactl --cpunodebind=0 --membind=0", "")
+    saw, binding, reported = machine.task(0)
+    assert (saw.splitlines()[-1], reported) == ("numactl --cpunodebind=0 --membind=0", "")
     assert binding == {"gpu": "0000:1b:00.0", "node": 0, "cpus": "0", "by": "numactl", "why": ""}
     machine.write(machine.programs / "numactl", "#!/bin/bash\nexit 1\n")  # as in a container that forbids it
-    saw, binding, said = machine.task(1)
-    assert (saw.split(), said) == (["Cpus_allowed_list:", "1", "numactl", "none"], "")
+    saw, binding, reported = machine.task(1)
+    assert (saw.split(), reported) == (["Cpus_allowed_list:", "1", "numactl", "none"], "")
     assert binding == {"gpu": "0008:01:00.0", "node": 1, "cpus": "1", "by": "taskset", "why": ""}
 
 
@@ -196,10 +196,10 @@ def test_what_cannot_be_bound_runs_all_the_same_and_says_why(machine: Machine, c
     texts = {"numa_node": "-1\n", "cpulist": "4000\n", "nvidia-smi": "#!/bin/bash\nexit 9\n"}
     path = machine.phase_dir.parent / change
     machine.write(path, texts[path.name])
-    saw, binding, said = machine.task(0)
+    saw, binding, reported = machine.task(0)
     assert "numactl none" in saw
     assert (binding["by"], binding["why"]) == ("", why)
-    assert said == f"stepmark: this rank is bound to no NUMA node: {why}\n"
+    assert reported == f"stepmark: this rank is bound to no NUMA node: {why}\n"
 
 
 def test_nothing_is_bound_where_tasks_have_no_gpu_of_their_own(tmp_path: Path) -> None:

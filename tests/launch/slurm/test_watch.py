@@ -76,16 +76,16 @@ def train(run: RunFolder, steps: int, ranks: int = 1) -> None:
 
 
 @pytest.mark.parametrize(("steps", "words"), [(5, "(one takes 0.01 s)"), (0, "since the start: the run")])
-def test_a_silence_is_told_once(
+def test_a_silence_is_reported_once(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], steps: int, words: str
 ) -> None:
     monkeypatch.setattr(run_states, "QUIET_SECONDS", 0.2)
     monkeypatch.setattr(run_states, "FIRST_STEP_SECONDS", 0.2)
     train(run, steps)
     follow(run, FakeSlurm([RUNNING] * 12))
-    said = capsys.readouterr().err
-    assert said.count("the run may hang") == said.count(words) == 1
-    assert f"status.py --cancel {run.path}" in said
+    printed = capsys.readouterr().err
+    assert printed.count("the run may hang") == printed.count(words) == 1
+    assert f"status.py --cancel {run.path}" in printed
 
 
 def test_a_run_that_nobody_can_look_at_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,13 +129,13 @@ def test_what_can_never_start_is_taken_out_of_the_queue(run: RunFolder, capsys: 
 
 
 def test_a_sweep_does_not_wait_for_what_can_never_start(
-    run: RunFolder, here: Configs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: RunFolder, site_configs: Configs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     never = msgspec.structs.replace(RUNNING, state="PENDING", reason="PartitionTimeLimit")
     slurm = FakeSlurm([never])
     for module in (run_states, submit):
         monkeypatch.setattr(module, "slurm_of", lambda _folder: slurm)
-    runner = submit.SlurmRunner(run.benchmark().site, here, run.path.parent, Job(typed={}), lambda *_: None)
+    runner = submit.SlurmRunner(run.benchmark().site, site_configs, run.path.parent, Job(typed={}), lambda *_: None)
     assert runner.ended(["run-1"]) == set()
     assert slurm.cancelled == ["7"]
     assert "can never start: PartitionTimeLimit" in capsys.readouterr().err
@@ -147,9 +147,9 @@ def test_a_controller_that_is_gone_ends_no_following(run: RunFolder, capsys: pyt
     gone = RunError("Slurm does not answer")
     train(run, 5)
     result = follow(run, FakeSlurm([RUNNING, gone, gone, gone, RUNNING]))
-    said = capsys.readouterr().err
-    assert said.count("Slurm does not answer; the run continues") == 1
-    assert said.count("Slurm answers again") == 1
+    printed = capsys.readouterr().err
+    assert printed.count("Slurm does not answer; the run continues") == 1
+    assert printed.count("Slurm answers again") == 1
     assert [attempt.outcome for attempt in result.attempts] == ["completed"]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.job_record import Ended
+from benchmarks.job_record import ProcessEnd
 from benchmarks.values import Phase
 from launch.running import local
 from tests import forked
@@ -66,7 +66,7 @@ class Machine:
         new_steps: Callable[[], Any],
         on_steps: Callable[..., None],
         *_of_the_machine: object,
-    ) -> list[Ended]:
+    ) -> list[ProcessEnd]:
         """In the place of launch.running.local's."""
         with self.started.open("a+") as starts:
             starts.write(f"{phase_dir}\n")
@@ -87,7 +87,7 @@ class Machine:
         write_events(phase_dir, _events(steps, seconds, "error" if kind else "done"))
         write_exits(phase_dir, 1 if kind else 0)
         on_steps(new_steps())
-        return [Ended(rank=0, exit_code=1 if kind else 0)]
+        return [ProcessEnd(rank=0, exit_code=1 if kind else 0)]
 
 
 def _events(steps: int, seconds: float, status: str) -> list[dict[str, Any]]:
