@@ -77,7 +77,9 @@ def status() -> int:
     print(f"  tasks:    {found.tasks} processes of jobs")
     if found.missing:
         print(f"  missing:  {first_few(found.missing)}")
-        print(f"  next:     python launch/cluster.py down --name={FLAGS.name}     # then up again")
+        dead = next((one for one in found.missing if one in found.cluster.node_names), None)
+        way = f"revive --node={dead}" if dead else "down"
+        print(f"  next:     python launch/cluster.py {way} --name={FLAGS.name}")
         return EXIT_FAILED
     names, name = found.cluster.node_names, "" if FLAGS.name == "dev" else f" --name={FLAGS.name}"
     print(f"  nodes:    {names[0]} to {names[-1]}")

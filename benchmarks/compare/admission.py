@@ -127,7 +127,10 @@ def interleaving_command(a: Runs, b: Runs) -> str | None:
     one, other = (runs[0].benchmark for runs in (a, b))
     fields = [benchmark_fields(side) for side in (one, other)]
     values = {name: list(dict.fromkeys(field_text(side[name]) for side in fields)) for name in LISTED}
-    kept = ("backend", "model") if one.hardware.kind == "cpu" else ("backend", "model", "hardware", "gpus")
+    kept = ["backend", "model"] if one.hardware.kind == "cpu" else ["backend", "model", "hardware", "gpus"]
+    if len(values["backend"]) > 1:  # each has its own engine and its own usual precision
+        del values["engine"]
+        kept.append("dtype")
     values = {name: found for name, found in values.items() if len(found) > 1 or name in kept}
     if all(len(found) == 1 for found in values.values()):
         return None

@@ -169,7 +169,8 @@ def next_commands(report: NightReport) -> list[str]:
     for cell in report.cells:
         if cell.is_regression:
             which = f"suite={report.suite},cell={cell.cell},night"
-            found.append(f"python launch/compare.py '{which}<{report.night}' {which}={report.night}{where} --explain")
+            since = next((one.since for one in cell.judgements if one.since), report.night)
+            found.append(f"python launch/compare.py '{which}<{since}' {which}={report.night}{where} --explain")
         if cell.run_id and cell.status == "failed":
             found.append(f"python launch/doctor.py logs {place}/{cell.run_id}")
     return found

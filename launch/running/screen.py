@@ -127,15 +127,12 @@ def _diagnosis(folder: RunFolder) -> Rows:
 
 
 def next_command(folder: RunFolder, result: Result) -> str:
-    """Return what to type next: of a failed run the end of a log, of a profiled one its trace."""
-    place = shlex.quote(str(folder.path))
-    if result.status != "failed":
-        command = "report.py trace" if result.not_comparable else "verify.py"
-        return f"python launch/{command} {_short_name(folder)}"
-    last = result.attempts[-1] if result.attempts else None
-    log = f"attempt-{last.attempt}/*/rank-{last.rank or 0}.log" if last else ""
-    has_log = log and any(folder.path.glob(log))
-    return f"tail -n 40 {place}/{log}" if has_log else f"python launch/doctor.py logs {place}"
+    """Return what to type next: of a failed run the diagnosis, of a profiled one its trace."""
+    cancelled = bool(result.attempts) and result.attempts[-1].outcome == "cancelled"
+    if result.status == "failed" and not cancelled:
+        return f"python launch/doctor.py logs {shlex.quote(str(folder.path))}"
+    command = "report.py trace" if result.not_comparable else "verify.py"
+    return f"python launch/{command} {_short_name(folder)}"
 
 
 def _short_name(folder: RunFolder) -> str:

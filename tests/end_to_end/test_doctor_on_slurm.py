@@ -94,7 +94,7 @@ def test_a_run_that_nobody_followed_is_explained_when_it_is_listed_and_on_its_pa
     until(lambda: not cluster.slurm("squeue", "-h", "-j", cluster.job_of(left.folder)).strip(), "the job has ended")
     listed = cluster.status(tmp_path).stdout
     assert f"{left.folder.name}: no space left, rank 0" in listed
-    assert f"python launch/doctor.py {left.folder}" in listed
+    assert f"python launch/doctor.py logs {left.folder}" in listed
     page = tmp_path / "page.html"
     assert cluster.call("report.py", "html", str(page), str(left.folder)).returncode == 0
     assert "no space left" in page.read_text()

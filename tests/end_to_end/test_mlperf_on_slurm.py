@@ -246,7 +246,7 @@ def test_data_of_another_size_are_refused_before_anything_is_submitted(site: Sit
     finally:
         os.truncate(path, 192151239)
     assert run.code == 2
-    assert "gov_report/train.npy: 192,151,238 bytes, 192,151,239 expected" in run.err
+    assert "gov_report/train.npy: 192,151,238 bytes instead of 192,151,239" in run.err
     assert "python launch/setup.py --site=mlperf" in run.err
     assert not (tmp_path / "results").exists() or not list((tmp_path / "results").iterdir())
 
@@ -285,7 +285,7 @@ def test_data_and_model_are_made_by_the_containers_scripts_and_checked_by_their_
     out = tmp_path / "data"
     first = site.prepare(out)
     assert first.returncode == 1, first.stdout + first.stderr
-    assert "train.npy: 192,151,238 bytes, 192,151,239 expected" in first.stdout
+    assert "train.npy: 192,151,238 bytes instead of 192,151,239" in first.stdout
     (scripts / "download_dataset.py").write_text(MAKES.format(files=sizes))
     second = site.prepare(out)
     assert second.returncode == 0, second.stdout + second.stderr

@@ -183,7 +183,7 @@ def test_gpus_are_handed_out(two_nodes: RunningCluster) -> None:
 @pytest.mark.slow
 def test_a_second_up_changes_nothing(two_nodes: RunningCluster) -> None:
     again = script("up", "--nodes=2", **two_nodes.environment)
-    assert (again.returncode, "is up: 2 nodes" in again.stdout) == (0, True), again.stderr
+    assert (again.returncode, "is running: 2 nodes" in again.stdout) == (0, True), again.stderr
     assert f"export SLURM_CONF={two_nodes.cluster.files.slurm_conf}" in again.stdout
     larger = script("up", "--nodes=3", **two_nodes.environment)
     assert (larger.returncode, "cluster.py down" in larger.stderr) == (2, True), larger.stderr
@@ -294,7 +294,7 @@ def test_after_a_crash_up_starts_anew(tmp_path: Path) -> None:
         until(lambda: daemons.running(running.cluster) == [], "they are gone")
         assert list(running.cluster.files.pids.iterdir()) != []  # stale
         anew = script("up", "--nodes=2", "--noaccounting", **running.environment)
-        assert (anew.returncode, "is up: 2 nodes" in anew.stdout) == (0, True), anew.stderr
+        assert (anew.returncode, "is running: 2 nodes" in anew.stdout) == (0, True), anew.stderr
         assert script("status", **running.environment).returncode == 0
 
 

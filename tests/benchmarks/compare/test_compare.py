@@ -311,6 +311,13 @@ def test_the_warning_has_the_command_that_runs_both_in_turns() -> None:
     assert warning.next_command == f"python launch/run.py {flags} --repeats=3"
 
 
+def test_the_command_for_two_frameworks_keeps_the_precision_and_leaves_the_engines_to_them() -> None:
+    other = run("b", 1.0, benchmark={"backend": "nemo", "engine": "nemo"})
+    (warning, *_) = compare(side("A", run("a", 1.0)), side("B", other)).warnings
+    flags = f"--backend=jax,nemo --model=llama2_tiny --dtype={REAL_RUN.benchmark.dtype}"
+    assert warning.next_command == f"python launch/run.py {flags} --steps=60 --repeats=3"
+
+
 def test_an_unknown_order_and_few_runs_are_warned_of() -> None:
     a, b = sides(FAST, SLOW)
     unknown = side("B", *(r._replace(began=None) for r in b.runs))

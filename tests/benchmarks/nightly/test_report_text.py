@@ -18,6 +18,10 @@ def test_a_regression_and_a_failed_run_name_the_command_to_run_next() -> None:
     assert "night<20261120T023000Z' suite=" in compared
     assert compared.endswith("--output_dir=/data/runs --explain")
     assert logs == "python launch/doctor.py logs /data/runs/run-9"
+    earlier = replace(SLOW, judgements=[replace(SLOW.judgements[0], since="20261118T023000Z"), *SLOW.judgements[1:]])
+    (compared,) = next_commands(report([earlier]))
+    assert "night<20261118T023000Z' suite=" in compared, "a night of the same regression is no baseline"
+    assert "night=20261120T023000Z" in compared
 
 
 def test_cells_with_too_few_nights_are_one_line_with_what_is_missing_and_when() -> None:

@@ -101,7 +101,7 @@ def test_each_rank_runs_in_a_container_of_its_own(machine: Machine, program: str
     machine.plays(images=[])
     done = machine.run("--site=own", "--gpus=2", HF_TOKEN=TOKEN, CUDA_HOME="/usr/local/cuda")
     assert done.returncode == EXIT_VALID, done.stderr
-    assert done.stderr.index(f"{program} pulls it, once (") < done.stderr.index("Downloaded newer image")
+    assert done.stderr.index(f"{program} pulls it once (") < done.stderr.index("Downloaded newer image")
     assert machine.read("result.json")["status"] == "valid"
     environment = machine.read("provenance.json")["environment"]
     assert environment["image"] == IMAGE

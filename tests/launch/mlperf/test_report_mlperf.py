@@ -206,7 +206,7 @@ def test_runs_of_our_own_side_by_side_are_one_set_by_the_rules_of_the_submission
         (tmp_path / name / "benchmark.json").write_text("{}")
     (one,) = as_json(tmp_path)["sets"]
     assert [run["name"] for run in one["runs"]] == ["a", "b", "c"]
-    assert one["ruleset"]["because"] == "that of the submission that ran"
+    assert one["ruleset"]["because"] == "the ruleset of the submission that ran"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, cast
@@ -71,53 +72,20 @@ def test_one_live_line_on_a_terminal() -> None:
     assert "\x1b[" in text
 
 
-# --- what to do next: of a failed run, which log to read first ------------------------------------
+# --- what to do next ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    """Two attempts of three ranks, of whom one in the second never wrote a log."""
-    for name in ("attempt-1/perf/rank-0.log", "attempt-1/perf/rank-1.log", "attempt-1/perf/rank-2.log"):
-        path = tmp_path / "a run" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        later = tmp_path / "a run" / name.replace("attempt-1", "attempt-2")
-        later.parent.mkdir(parents=True, exist_ok=True)
-        if "rank-1" not in name:
-            later.touch()
-    return RunFolder(tmp_path / "a run")
+def next_of(outcome: str, status: str, not_comparable: Sequence[str] = ()) -> str:
+    attempt = AttemptEnd(attempt=1, outcome=outcome, text="", steps=0)
+    result = SimpleNamespace(status=status, attempts=[attempt], not_comparable=not_comparable)
+    return screen.next_command(RunFolder(Path("results/a run")), cast("Result", result))
 
 
-def next_of(folder: RunFolder, *attempts: AttemptEnd, status: str = "failed", profiled: bool = False) -> str:
-    against = ["profiled"] if profiled else []
-    result = SimpleNamespace(status=status, attempts=list(attempts), not_comparable=against)
-    command = screen.next_command(folder, cast("Result", result))
-    return command.replace(str(folder.path), "RUN")
-
-
-def end(attempt: int, rank: int | None = None) -> AttemptEnd:
-    return AttemptEnd(attempt=attempt, outcome="failed", text="", steps=0, rank=rank)
-
-
-ROWS = [
-    ([end(1, 1), end(2, 2)], "tail -n 40 'RUN'/attempt-2/*/rank-2.log"),
-    ([end(1, 1)], "tail -n 40 'RUN'/attempt-1/*/rank-1.log"),
-    ([end(2, 1)], "python launch/doctor.py logs 'RUN'"),  # rank 1 left no log
-    ([end(0)], "python launch/doctor.py logs 'RUN'"),
-]
-
-
-@pytest.mark.parametrize(("attempts", "command"), ROWS)
-def test_the_log_of_a_failed_run_is_that_of_the_rank_that_its_last_attempt_names(
-    folder: RunFolder, attempts: list[AttemptEnd], command: str
-) -> None:
-    assert next_of(folder, *attempts) == command
-
-
-def test_a_run_that_went_through_is_verified_and_a_profiled_one_looked_at_first(folder: RunFolder) -> None:
-    verified = next_of(folder, end(2, 2), status="valid")
-    assert verified.startswith("python launch/verify.py ") and verified.endswith(" 'a run'")
-    assert next_of(folder, end(2, 2), status="valid", profiled=True).startswith("python launch/report.py trace ")
+def test_a_failed_run_is_diagnosed_a_profiled_one_traced_and_any_other_verified() -> None:
+    assert next_of("failed", "failed") == "python launch/doctor.py logs 'results/a run'"
+    assert next_of("completed", "valid", ["profiled"]).startswith("python launch/report.py trace ")
+    for verified in (next_of("completed", "valid"), next_of("cancelled", "failed")):
+        assert verified.startswith("python launch/verify.py ") and verified.endswith(" 'a run'")
 
 
 # --- the end of a run -----------------------------------------------------------------------------
