@@ -169,13 +169,13 @@ def test_two_runs_get_no_olympic_mean_and_no_convergence_check(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("runs", "words"),
     [
-        ([{"said": {"seed": n}, "status": "aborted"} for n in range(3)], ["3 of 3 runs fail"]),
+        ([{"extra_lines": {"seed": n}, "status": "aborted"} for n in range(3)], ["3 of 3 runs fail"]),
         # a setting that no official checker looks at; such a run is not excluded
-        ([{"said": {"seed": n, "lora_alpha": 64.0 if n == 2 else 32.0}} for n in range(4)], ["fail: result_2.txt"]),
+        ([{"extra_lines": {"seed": n, "lora_alpha": 64.0 if n == 2 else 32.0}} for n in range(4)], ["fail: result_2.txt"]),
         # 1920 samples where the reference needs 3179
-        ([{"said": {"seed": n}, "count": 2} for n in range(10)], ["rcp_checker: ", "FAILED"]),
+        ([{"extra_lines": {"seed": n}, "count": 2} for n in range(10)], ["rcp_checker: ", "FAILED"]),
         (
-            [{"said": {"seed": seed}} for seed in (1, 2, 1)],
+            [{"extra_lines": {"seed": seed}} for seed in (1, 2, 1)],
             ["seed_checker", "result_2.txt logs seed 1", "result_0.txt already logs the same"],
         ),
     ],
