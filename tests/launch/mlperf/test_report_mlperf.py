@@ -171,7 +171,10 @@ def test_two_runs_get_no_olympic_mean_and_no_convergence_check(tmp_path: Path) -
     [
         ([{"extra_lines": {"seed": n}, "status": "aborted"} for n in range(3)], ["3 of 3 runs fail"]),
         # a setting that no official checker looks at; such a run is not excluded
-        ([{"extra_lines": {"seed": n, "lora_alpha": 64.0 if n == 2 else 32.0}} for n in range(4)], ["fail: result_2.txt"]),
+        (
+            [{"extra_lines": {"seed": n, "lora_alpha": 64.0 if n == 2 else 32.0}} for n in range(4)],
+            ["fail: result_2.txt"],
+        ),
         # 1920 samples where the reference needs 3179
         ([{"extra_lines": {"seed": n}, "count": 2} for n in range(10)], ["rcp_checker: ", "FAILED"]),
         (
