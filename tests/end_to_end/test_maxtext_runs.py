@@ -92,7 +92,7 @@ def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: 
     assert run.result["status"] == "failed"
     assert "rank 0 failed" in run.result["reasons"][0]
     assert "before its first step" in run.result["reasons"][0]
-    assert "tail -n 40" in run.out
+    assert "python launch/doctor.py logs " in run.out
 
 
 def test_the_worker_refuses_to_train_on_other_devices_than_asked(jax_python: Path, tmp_path: Path) -> None:
