@@ -91,8 +91,8 @@ def blind_rows(report: NightReport) -> Rows:
     ]
     reasons += [f"the suite must detect {report.must_detect:g}%"] if report.must_detect else []
     command = f"python launch/nightly.py --suite={report.suite} --site={report.site}"
-    command += " --dry_run     (shows the steps of each cell)" if report.site == "local" else " --exclusive"
-    helps = "quieter nodes, or more `steps` or several cells of the same benchmark in the suite"
+    command += " --dry_run" if report.site == "local" else " --exclusive"
+    helps = "quieter nodes, or more `steps` in the suite"
     return [("reason", "\n".join(reasons)), ("helps", helps), ("next", command)]
 
 
@@ -143,7 +143,7 @@ def details(cell: CellReport) -> Rows:
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
     earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
-    rows += _labelled("left out", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
+    rows += _labelled("excluded", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
     return rows + _labelled("note", cell.notes)
 
 
