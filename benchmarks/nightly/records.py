@@ -84,7 +84,8 @@ class Records:
             user = getpass.getuser()
         acceptance = Acceptance(cell=cell, night=night, because=because, accepted_at=now(), by=user)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / DECISIONS).open("ab") as stream:
+        own = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # a link may lead to any file of this user
+        with os.fdopen(os.open(self.folder / DECISIONS, own, 0o666), "ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(msgspec.json.encode(acceptance) + b"\n")
             stream.flush()
