@@ -24,7 +24,7 @@ from benchmarks import files
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.environments.runtime import Origin, Runtime
-from launch.terminal.places import stepmark_home
+from launch.terminal.places import exposed_parents, stepmark_home
 from launch.terminal.progress import say
 
 MARKER = "complete"  # the file that an environment has when it is whole
@@ -123,7 +123,7 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
 
 def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
     """Refuse an environment that another user than root made or could change: its programs would run as this user."""
-    for place in (stepmark_home(), environments_root(), *own):
+    for place in (*exposed_parents(stepmark_home()), stepmark_home(), environments_root(), *own):
         status = place.stat()
         if status.st_uid not in (os.geteuid(), 0):
             why = f"user {status.st_uid} owns {place}"

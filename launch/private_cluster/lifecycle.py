@@ -31,6 +31,7 @@ from launch.private_cluster.cluster import (
     site_file,
     started_cluster,
 )
+from launch.terminal.places import exposed_parents
 
 Say = Callable[[str], None]
 
@@ -111,12 +112,11 @@ def make_own(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     state = folder.lstat()
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
-    modes = [parent.stat().st_mode for parent in folder.parents]
-    if not is_own or any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in modes):
+    if not is_own or exposed_parents(folder):
         raise RequestError(
             "other users could change a private cluster in this folder",
             where=str(folder),
-            why="it must belong to you with mode 0700, and others must not be able to write to a folder above it",
+            why="it must belong to you with mode 0700, below no folder that another user owns or can write to",
             next_command=f"chmod 0700 {folder}",
         )
 

@@ -1,6 +1,7 @@
 """Where Stepmark keeps what outlives a run: environments, this user's sites and suites, the private cluster."""
 
 import os
+import stat
 from pathlib import Path
 
 from benchmarks.configs import Configs
@@ -24,6 +25,17 @@ def stepmark_home() -> Path:
             why=str(error),
             next_command="export STEPMARK_HOME=/tmp/stepmark",
         ) from error
+
+
+def exposed_parents(folder: Path) -> list[Path]:
+    """Return the folders above it in which another user than root could put another folder in its place."""
+    parents = dict.fromkeys((*folder.parents, *folder.resolve().parents))
+    found = {parent: parent.stat() for parent in parents}
+    return [
+        parent
+        for parent, status in found.items()
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+    ]
 
 
 def sites_folder() -> Path:

@@ -125,6 +125,7 @@ def test_a_site_of_the_users_own_is_not_overwritten() -> None:
     [
         lambda folder: folder.chmod(0o750),
         lambda folder: folder.parent.chmod(0o777),
+        lambda folder: os.chown(folder.parent, NOBODY, NOBODY),
         lambda folder: (folder.rmdir(), folder.symlink_to("/tmp")),
         lambda folder: os.chown(folder, NOBODY, NOBODY),
     ],
