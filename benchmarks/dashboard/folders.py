@@ -80,11 +80,36 @@ def exclusive_update(logdir: Path) -> Iterator[None]:
             why="an update could remove its files; pass --dashboard_dir=DIR with a new or empty folder",
             next_command="--dashboard_dir=",
         )
-    (logdir / STATE).mkdir(parents=True, exist_ok=True)
-    with (logdir / STATE / LOCK).open("wb") as stream:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    before = os.umask(0o022)
+    os.umask(before | 0o022)
+    try:
+        logdir.mkdir(parents=True, exist_ok=True)
+        logdir = logdir.resolve()
+        _keep_out_the_group(logdir, 0)
+        with contextlib.suppress(FileNotFoundError):
+            _keep_out_the_group(logdir / STATE, 1)
+        (logdir / STATE).mkdir(mode=0o700, exist_ok=True)
+        with (logdir / STATE / LOCK).open("ab") as stream:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            _keep_out_the_group(logdir, 2)
+            yield
+    finally:
+        os.umask(before)
+
+
+def _keep_out_the_group(path: Path, levels: int) -> None:
+    """Remove links and folders of a team's members, as deep as an update follows links, and let them make no more."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        path.unlink()
+    elif stat.S_ISDIR(status.st_mode) and status.st_uid not in (os.geteuid(), 0):
+        shutil.rmtree(path)
+    elif stat.S_ISDIR(status.st_mode):
+        if status.st_mode & 0o022:
+            path.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
+        for below in path.iterdir() if levels else ():
+            _keep_out_the_group(below, levels - 1)
 
 
 def keep(logdir: Path, wanted: Sequence[Board]) -> int:
@@ -119,7 +144,8 @@ def _write_new(path: Path, board: Board, name: str) -> None:
     if board.place is not None:  # TensorBoard gives its seven colours in turn, in the order of these times
         began = float(board.place)
     unfinished = path / ".unfinished"
-    with unfinished.open("wb") as stream:
+    unfinished.unlink(missing_ok=True)
+    with unfinished.open("xb") as stream:  # never through a link
         records = records_of(stream, began)
         if board.table is not None:
             records.write(summary_event(board.table, began))

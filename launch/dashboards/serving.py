@@ -31,7 +31,8 @@ def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subp
     path = logdir / STATE / LOG
     # TensorBoard writes a file of a predictable name into the temporary folder, and follows links there.
     with tempfile.TemporaryDirectory(prefix="stepmark-") as private:
-        with path.open("wb") as log:
+        path.unlink(missing_ok=True)
+        with path.open("xb") as log:  # never through a link
             server = subprocess.Popen(
                 command,
                 env={**os.environ, "TMPDIR": private},

@@ -1,5 +1,7 @@
 """The dashboard's files: only changes are written, and TensorBoard can read them at any time."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,52 @@ def test_a_dashboard_that_others_can_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="can write to it"), exclusive_update(tmp_path / "board"):
         pass
     assert (tmp_path / "mine").read_text() == "before"
+
+
+def test_the_group_of_a_team_folder_cannot_write_to_a_dashboard(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2775)
+    before = os.umask(0o002)
+    try:
+        kept(tmp_path / "board", folder(3))
+        after = os.umask(0o002)
+    finally:
+        os.umask(before)
+    assert after == 0o002
+    folders = [tmp_path / "board", *(path for path in (tmp_path / "board").rglob("*") if path.is_dir())]
+    assert len(folders) == 4
+    assert [path for path in folders if path.stat().st_mode & 0o022] == []
+    assert stat.S_IMODE((tmp_path / "board" / STATE).stat().st_mode) & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("link", [STATE, f"{STATE}/{LOCK}", "runs", "series", NAME, ".unfinished"])
+def test_no_update_follows_a_link_of_the_group(tmp_path: Path, link: str) -> None:
+    board, mine = tmp_path / "board", tmp_path / "mine"
+    kept(board, folder(3), folder(1, "runs/old"))
+    for path in (board, *board.rglob("*")):
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+    (mine / "a line").mkdir(parents=True)
+    for name in ("a file", LOCK, "a line/thesis.tex"):
+        (mine / name).write_text("before")
+    (mine / "a line" / "link").symlink_to("thesis.tex")
+    held = sorted(mine.rglob("*"))
+    if (board / link).is_dir():
+        (board / link).rename(tmp_path / "old")
+    (board / link).unlink(missing_ok=True)
+    (board / link).symlink_to(mine / "a file" if link.endswith((LOCK, ".unfinished")) else mine)
+    kept(board, folder(4), folder(1, "."))
+    assert line(board) == up_to(4)
+    assert sorted(mine.rglob("*")) == held
+    assert {path.read_text() for path in held if path.is_file()} == {"before"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_folders_of_a_member_of_the_group_are_made_again(tmp_path: Path) -> None:
+    kept(tmp_path, folder(3))
+    for path in (tmp_path / STATE, tmp_path / "series", tmp_path / NAME):
+        os.chown(path, 65534, 65534)
+    kept(tmp_path, folder(3))
+    assert {path.stat().st_uid for path in (tmp_path / STATE, tmp_path / "series", tmp_path / NAME)} == {0}
+    assert line(tmp_path) == up_to(3)
 
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,16 @@ from benchmarks.errors import RunError
 from launch.dashboards import serving
 
 
+def test_the_log_is_not_written_through_a_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("before")
+    (tmp_path / serving.STATE).mkdir()
+    (tmp_path / serving.STATE / serving.LOG).symlink_to(tmp_path / "mine")
+    monkeypatch.setattr(serving.subprocess, "Popen", Mock())
+    monkeypatch.setattr(serving, "_address", Mock(return_value="http://here"))
+    with serving.tensorboard(tmp_path, "localhost", 0):
+        assert (tmp_path / "mine").read_text() == "before"
+
+
 def test_a_trouble_is_printed_once_and_the_next_update_comes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
