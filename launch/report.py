@@ -163,7 +163,7 @@ def verify_archive(argv: list[str]) -> int:
 def html(argv: list[str]) -> int:
     """Write one page about runs, sweeps and nights that works offline.
 
-    python launch/report.py html FILE.html RUN...
+    python launch/report.py html FILE.html RUN...               runs, nights or the files of sweeps
     """
     from benchmarks.pages.html_pages import write_html
     from benchmarks.runs.find_runs import place_of
@@ -171,7 +171,11 @@ def html(argv: list[str]) -> int:
     from launch.terminal.documents import Page
 
     target, named = _file_and_runs(argv[1:], "html")
-    code = write_html([str(place_of(name, Path(OUTPUT_DIR.value))) for name in named], target)
+    folder = Path(OUTPUT_DIR.value)
+    nights = {
+        path.stem: path for path in folder.glob("nights/*/*.json")
+    }  # the names of runs may begin with a night's
+    code = write_html([str(nights.get(name) or place_of(name, folder)) for name in named], target)
     size = target.stat().st_size
     answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, works offline")
     return code

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from benchmarks import files
 from benchmarks.backend import find_backend
@@ -69,7 +70,10 @@ def part_of(place: Path, key: str) -> Part:
     if place.name.startswith("sweep-"):
         return sweep_part(report_of_file(place), key)
     try:
-        return night_part(files.read_json(place, NightReport), key)
+        report = files.read_json(place, NightReport)
+        if place.absolute().parts[-3:-1] == ("nights", report.suite):  # its runs may have moved with it
+            report = replace(report, history=[str(place.parents[2])])
+        return night_part(report, key)
     except ValueError as error:
         raise _cannot_be_shown(f"this is not a report of a night: {error}", place) from None
 

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from benchmarks.runs.runfolder import RESULT
+from benchmarks.values import json_text
 from tests import forked
 from tests.benchmarks.history.made_runs import put, quick_run, whole_run
+from tests.benchmarks.pages import samples
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "launch" / "report.py"
@@ -46,6 +48,19 @@ def run(home: Path, tmp_path: Path) -> Any:
         return done
 
     return call
+
+
+def test_a_night_is_found_by_its_name_and_its_next_command_where_it_was_moved(run: Any, tmp_path: Path) -> None:
+    night = samples.night()
+    record = tmp_path / "moved" / "nights" / night.suite / f"{night.night}.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json_text(night))
+    quick_run(tmp_path / "moved", f"{night.night}-jax-of-the-same-second")
+    run("html", "page.html", night.night, "--output_dir=moved")
+    page = (tmp_path / "page.html").read_text()
+    assert night.title in page
+    assert "--output_dir=moved --explain" in page
+    assert f"--output_dir={night.history[0]}" not in page
 
 
 # --- lists ----------------------------------------------------------------------------------------
