@@ -194,8 +194,8 @@ def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Confi
     real = rehearsal.newest_real(suite.name, cells, Path(FLAGS.output_dir)) or _real_now(
         suite, cells[0], site, configs
     )
-    played = rehearsal.play(real, suite.name, suites.watched(suite))
-    nights = [RehearsedNight(what=one.act.what, cell=one.cell, exit_code=one.exit_code) for one in played]
+    played = rehearsal.play(real, suite.name, suites.watched(suite), suite.must_detect)
+    nights = [RehearsedNight(one.act.what, *one[1:]) for one in played]
     answer(Rehearsal(suite=suite.name, nights=nights), rehearsal.rehearsal_text(suite.name, real, played))
     return EXIT_VALID
 

@@ -10,19 +10,21 @@ from typing import NamedTuple
 
 from benchmarks.nightly import night as gate
 from benchmarks.nightly import series
+from benchmarks.nightly.judging import report_of
 from benchmarks.nightly.records import Records
 from benchmarks.nightly.report_text import NO_VERDICT, change_text, value_text, verdict_text
 from benchmarks.nightly.suites import CONTROLLED, Cell, WatchedMetric
 from benchmarks.nightly.values import CellReport, NightReport
 from benchmarks.runs.campaign_record import result_of
 from benchmarks.runs.finished_run import FinishedRun, changed
-from benchmarks.text import columns
+from benchmarks.text import columns, percent_text
 
 MARK = "rehearsed"
 # Percent from the level: a quiet machine, 0.15% from night to night.
 HISTORY = (0.12, -0.16, 0.05, -0.08, 0.2, -0.14, 0.03, -0.21, 0.15, 0.04)
 USUAL = (0.07, -0.1, 0.02)
 SLOW, FAST = (5.1, 4.9, 5.0), (-5.1, -4.9, -5.0)
+NOISY = 50  # times the usual differences, which no gate sees through
 
 
 class Act(NamedTuple):
@@ -32,6 +34,7 @@ class Act(NamedTuple):
     percent: float
     reruns: Sequence[float] = USUAL
     status: str = "valid"
+    noise: float = 1.0  # times the differences of HISTORY
 
 
 ACTS = (
@@ -45,6 +48,7 @@ ACTS = (
     Act("the next night too", 5.1, SLOW),
     Act("as fast as before again", 0.05),
     Act("every run is 5% faster", -5.0, FAST),
+    Act("after ten nights that differ by 8%", 5.0, SLOW, noise=NOISY),
 )
 
 
@@ -60,6 +64,7 @@ class RehearsedNight(NamedTuple):
     act: Act
     cell: CellReport
     exit_code: int
+    blind_below_percent: float | None
 
 
 def newest_real(suite: str, cells: Sequence[Cell], output_dir: Path) -> Real | None:
@@ -79,7 +84,9 @@ def can_be_scaled(run: FinishedRun) -> bool:
     return comparable and run.metrics.seconds_per_step is not None
 
 
-def play(real: Real, suite: str, watched: Sequence[WatchedMetric]) -> list[RehearsedNight]:
+def play(
+    real: Real, suite: str, watched: Sequence[WatchedMetric], must_detect: float | None = None
+) -> list[RehearsedNight]:
     """Return every act, each night judged with the verdicts of those before."""
     times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # what a rehearsal changes
     cell = real.cell._replace(is_control=False)
@@ -89,6 +96,8 @@ def play(real: Real, suite: str, watched: Sequence[WatchedMetric]) -> list[Rehea
     for number, act in enumerate(ACTS, start=1):
         night = f"{MARK}-{number:02d}"
         named = {"suite": suite, "cell": cell.name, "night": night}
+        if act.noise > 1:
+            past = [_scaled(one, (act.noise - 1) * percent) for one, percent in zip(past, HISTORY, strict=False)]
         run = _scaled(real.run, act.percent, **named, run_id=night, status=act.status)
         reruns = [
             _scaled(real.run, percent, **named, run_id=f"{night}-rerun-{n}") for n, percent in enumerate(act.reruns)
@@ -99,10 +108,11 @@ def play(real: Real, suite: str, watched: Sequence[WatchedMetric]) -> list[Rehea
         if urgency is not None:
             report, _ = gate.judge_cell(cell_runs._replace(reruns=reruns), times, memory)
         past.append(run)
-        reports.append(
-            NightReport(schema_version=0, suite=suite, title=MARK, night=night, started="", cells=[report])
+        frame = NightReport(
+            schema_version=0, suite=suite, title=MARK, night=night, started="", must_detect=must_detect
         )
-        played.append(RehearsedNight(act, report, gate.exit_code([report])))
+        reports.append(report_of(frame, [report], frame.budget, None))
+        played.append(RehearsedNight(act, report, reports[-1].exit_code, reports[-1].blind_below_percent))
     return played
 
 
@@ -118,6 +128,7 @@ def rehearsal_text(suite: str, real: Real, played: Sequence[RehearsedNight]) -> 
         for judged in one.cell.judgements[:1]:
             now, change = value_text(judged.metric, judged.now), change_text(judged)
             verdict = verdict_text(one.cell)
+            verdict += f", BLIND below {percent_text(one.blind_below_percent)}" if one.blind_below_percent else ""
             reasons.append(f"  {MARK} {number}: {judged.why}")
         rows.append((f"{MARK} {number}: {one.act.what}", now, change, verdict, str(one.exit_code)))
     return "\n".join(

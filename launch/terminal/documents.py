@@ -130,6 +130,7 @@ class RehearsedNight(Value, frozen=True):
     what: str
     cell: CellReport
     exit_code: int
+    blind_below_percent: float | None
 
 
 class Rehearsal(Value, frozen=True):
