@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID
+from benchmarks.errors import EXIT_VALID
 from benchmarks.nightly.rule import FEWEST_BASELINE_NIGHTS
 from benchmarks.nightly.values import CellReport, Metric, MetricJudgement, NightReport, Suspicion
 from benchmarks.text import (
@@ -12,6 +12,7 @@ from benchmarks.text import (
     bytes_text,
     columns,
     count_text,
+    first_few,
     folded,
     headed,
     percent_text,
@@ -23,11 +24,7 @@ from benchmarks.verdict import Verdict
 SHOWN_LEFT_OUT = 4
 USUAL_PLACE = "results"  # of runs, without --output_dir
 NO_VERDICT = "no verdict yet"
-CODES = {
-    EXIT_VALID: "no regression was seen",
-    EXIT_INVALID: "a regression, a run without a valid result, or a night that is blind",
-    EXIT_FAILED: "a run failed or could not be started",
-}
+COMPARED = "compare.py differs from the gate, because it takes every run of this night and of the nights before"
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 
@@ -71,8 +68,11 @@ def headline(report: NightReport) -> str:
     start = f"suite {report.suite}, night {report.night}"
     if report.blind_below_percent is not None:
         start = f"BLIND: changes below {percent_text(report.blind_below_percent)} cannot be seen · {start}"
+    if report.slowed_by:
+        start = f"TRIAL, slowed by {report.slowed_by:.0%} · {start}"
     if report.cells and all(map(_waits, report.cells)):
-        return f"{start}: {NO_VERDICT}"
+        nights = min(_nights_so_far(report, cell) for cell in report.cells)
+        return f"{start}: {NO_VERDICT}, baseline {nights} of {FEWEST_BASELINE_NIGHTS} nights"
     counts = Counter(NO_VERDICT if _waits(cell) else verdict_text(cell) for cell in report.cells)
     shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no cell"
     return f"{start}: {report.verdict} (of {plural(len(report.cells), 'cell')}: {shown})"
@@ -97,8 +97,7 @@ def blind_rows(report: NightReport) -> Rows:
 
 
 def screen_text(report: NightReport) -> str:
-    lines = [headline(report), *aligned(blind_rows(report))]
-    lines += [*([slowed_text(report)] if report.slowed_by else []), *first_verdicts(report), ""]
+    lines = [headline(report), *aligned(blind_rows(report)), *first_verdicts(report), ""]
     shown = HEAD[:3] if all(map(_waits, report.cells)) else HEAD  # the other columns would be empty
     lines += columns([shown, *(row[: len(shown)] for cell in report.cells for row in rows(cell))])
     for cell in report.cells:
@@ -119,7 +118,11 @@ def rows(cell: CellReport) -> list[tuple[str, ...]]:
             value_text(one.metric, one.now),
             value_text(one.metric, one.baseline),
             change_text(one),
-            verdict_text(one) if one.gates and not cell.is_control else f"{one.verdict}{watched}",
+            NO_VERDICT
+            if is_short(one)
+            else verdict_text(one)
+            if one.gates and not cell.is_control
+            else f"{one.verdict}{watched}",
         )
         for place, one in enumerate(cell.judgements)
     ]
@@ -156,9 +159,26 @@ def end(report: NightReport) -> Rows:
         *_labelled("re-runs", [used, *map(refused_text, budget.refused)]),
         *_labelled("history", report.history),
         *_labelled("note", report.notes),
-        ("exit code", f"{report.exit_code}: {CODES[report.exit_code]}"),
+        ("exit code", f"{report.exit_code}: {_why_exit_code(report)}"),
         *_labelled("next", next_commands(report)),
+        *_labelled("figures", [COMPARED] if any(cell.is_regression for cell in report.cells) else []),
     ]
+
+
+def _why_exit_code(report: NightReport) -> str:
+    """Return the first reason of `night.exit_code` that holds, and its cells."""
+    if report.exit_code == EXIT_VALID:
+        return "no regression was seen"
+    cells = report.cells
+    reasons = {
+        "a run failed": [cell.cell for cell in cells if cell.status == "failed"],
+        "a run did not end": [cell.cell for cell in cells if cell.status not in ("valid", "invalid")],
+        "a re-run failed": [cell.cell for cell in cells if cell.failed_reruns],
+        "regression": [cell.cell for cell in cells if cell.is_regression],
+        "no comparable result": [cell.cell for cell in cells if not cell.judgements],
+    }
+    blind = f"blind, and the suite must detect {report.must_detect or 0:g}%"
+    return next((f"{why} ({first_few(found)})" for why, found in reasons.items() if found), blind)
 
 
 def next_commands(report: NightReport) -> list[str]:
@@ -180,15 +200,19 @@ def first_verdicts(report: NightReport) -> list[str]:
     """Return, for cells with too few nights, how many are missing until the first verdict comes."""
     waiting: dict[int, list[str]] = {}  # nights that count -> cells
     for cell in filter(_waits, report.cells):
-        needed = max(one.nights_needed or 0 for one in cell.judgements)
-        latest = int(cell.status == "valid" and not report.slowed_by)
-        waiting.setdefault(FEWEST_BASELINE_NIGHTS - needed + latest, []).append(cell.cell)
+        waiting.setdefault(_nights_so_far(report, cell), []).append(cell.cell)
     return [
         f"{'' if len(cells) == len(report.cells) else 'no verdict yet on ' + ', '.join(cells) + ': '}"
         f"{count} of the {FEWEST_BASELINE_NIGHTS} nights that a baseline needs; "
         f"the first verdict comes {plural(FEWEST_BASELINE_NIGHTS + 1 - count, 'night')} from now"
         for count, cells in sorted(waiting.items(), reverse=True)
     ]
+
+
+def _nights_so_far(report: NightReport, cell: CellReport) -> int:
+    """Return how many nights of a waiting cell count toward its baseline, with this one if it counts."""
+    needed = max(one.nights_needed or 0 for one in cell.judgements)
+    return FEWEST_BASELINE_NIGHTS - needed + int(cell.status == "valid" and not report.slowed_by)
 
 
 def _waits(cell: CellReport) -> bool:

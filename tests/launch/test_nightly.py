@@ -78,12 +78,12 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
         assert len(cell(report, name)["rerun_ids"]) == 3
         assert found["why"] in done.stdout
     assert report["budget"] == {"allowed": 6, "used": 6, "refused": []}
-    assert done.stdout.strip().splitlines()[1] == "slowed on purpose by 50%: a trial of the gate"
+    assert done.stdout.strip().startswith("TRIAL, slowed by 50% · suite naps")
     assert "re-runs        6 of 6 that were allowed" in done.stdout
     suite = ET.parse(naps.folder / "night.junit").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
     for name in ("night.markdown", "summary"):
-        assert (naps.folder / name).read_text().startswith("## `suite naps, night ")
+        assert (naps.folder / name).read_text().startswith("## `TRIAL, slowed by 50% · ")
     assert "regression" in (naps.folder / "night.html").read_text()
     # A slowed night is not part of the history.
     again = naps.night("--max_reruns=0")
