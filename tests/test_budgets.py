@@ -24,7 +24,7 @@ BUDGETS = {
     "benchmarks/measuring": 1_430,
     "benchmarks/mlperf": 1_590,
     "benchmarks/model": 2_280,
-    "benchmarks/nightly": 1_660,
+    "benchmarks/nightly": 1_690,
     "benchmarks/pages": 1_420,
     "benchmarks/preflight": 630,
     "benchmarks/reading": 620,

@@ -25,6 +25,7 @@ CONFIRMATIONS = 3  # the median of 3 re-runs withstands one outlier
 SCREEN_P = 0.05  # a false suspicion costs only re-runs
 CONFIRM_P = 0.005  # simulated: with the screen less than 0.5% false alarms a night and cell
 CLIP_DEVIATIONS = 2.5  # baseline nights further from the median count as if they were this far
+OUTLIERS = 0.15  # share of the baseline nights; if more would be clipped, they are noise and no outliers
 LEAST_NOISE = 0.001  # medians of runs of one day differ by 0.1% on the middle cluster of MLPerf v5.1
 RELEVANT = 0.005  # smaller changes are never suspect
 MARGIN = 0.01  # changes within it are `same`
@@ -74,12 +75,16 @@ class Test(NamedTuple):
 def level_of(logs: Sequence[float]) -> Level:
     """Return the mean and the spread of the baseline nights, with outliers clipped.
 
+    If they are many, such as in a bimodal baseline, no night is clipped, because the next one can be as far away.
     Clipping narrows the spread; 1 + 1/n restores the 5% and the 0.5% tail for 10 to 20 nights (simulated).
     """
     middle = statistics.median(logs)
     unit = max(1.4826 * statistics.median(abs(log - middle) for log in logs), LEAST_NOISE)
     reach = CLIP_DEVIATIONS * unit
     clipped = [min(max(log, middle - reach), middle + reach) for log in logs]
+    outliers = sum(log != one for log, one in zip(logs, clipped, strict=True))
+    if outliers > OUTLIERS * len(logs):
+        return Level(statistics.fmean(logs), max(statistics.stdev(logs), LEAST_NOISE), len(logs))
     deviation = (1 + 1 / len(logs)) * statistics.stdev(clipped)
     return Level(statistics.fmean(clipped), max(deviation, LEAST_NOISE), len(logs))
 

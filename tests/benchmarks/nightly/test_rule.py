@@ -81,6 +81,15 @@ def test_one_huge_outlier_in_the_baseline_hides_no_change(odd: float) -> None:
     assert found.baseline == pytest.approx(LEVEL, rel=1e-3)
 
 
+@pytest.mark.parametrize("slow", [2, 3, 5])
+def test_a_bimodal_baseline_is_noise_and_hides_changes(slow: int) -> None:
+    logs = [math.log(value) for value in nights(10 - slow)] + [math.log(4.0 * 1.8)] * slow
+    assert level_of(logs).deviation > 0.99 * np.std(logs, ddof=1)
+    found = judge([math.exp(log) for log in logs], [4.0 * 1.8], "lower")
+    assert (found.suspicion, found.verdict) == (Suspicion.NONE, Verdict.INCONCLUSIVE)
+    assert (found.smallest_detectable_percent or 0) > 100
+
+
 @given(st.lists(st.floats(1e-3, 1e3), min_size=10, max_size=20), st.floats(1e-3, 1e3), st.floats(0.01, 100))
 def test_a_verdict_does_not_depend_on_the_unit(baseline: list[float], latest: float, unit: float) -> None:
     found = judge(baseline, [latest], "lower")
