@@ -28,6 +28,7 @@ from launch.environments import venvs
 from launch.environments.wanted import specs, wanted_images
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
+from launch.slurm.commands import by_hand
 from launch.slurm.helper_job import directives, job_environment, new_folder, render, shell_word
 from launch.slurm.options import parse_node_list
 from launch.slurm.parsing import Node
@@ -90,7 +91,7 @@ def prepare(
     partition = slurm.partition(options.partition)
     hardware = _hardware(site, configs)
     found, options = with_gpus(slurm.nodes(partition.name), options, hardware)
-    options, count, down = choose(found, options, nodes)
+    options, count, down = choose(site, found, options, nodes)
     minutes = planned.minutes
     if partition.max_seconds:
         minutes = max(1, min(minutes, partition.max_seconds // 60))
@@ -156,7 +157,9 @@ def with_gpus(
     return [node for node in found if node.gpus], msgspec.structs.replace(options, exclude=exclude)
 
 
-def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tuple[JobOptions, int, dict[str, str]]:
+def choose(
+    site: Site, found: Sequence[Node], options: JobOptions, count: int | None
+) -> tuple[JobOptions, int, dict[str, str]]:
     """All nodes that are up, or those that were named, or so many; and why the others are not asked."""
     names = [node.name for node in found]
     asked = parse_node_list(options.nodelist) if options.nodelist else names
@@ -166,7 +169,7 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
             f"the partition does not have {node_list(unknown)}",
             where="--nodelist",
             why=f"it has {node_list(names)}",
-            next_command="sinfo -N",
+            next_command=by_hand(site, "sinfo -N"),
         )
     excluded = set(parse_node_list(options.exclude))
     wanted = [node for node in found if node.name in asked and node.name not in excluded]
@@ -176,8 +179,10 @@ def choose(found: Sequence[Node], options: JobOptions, count: int | None) -> tup
         raise RequestError(
             f"{plural(len(up), 'node is', 'nodes are')} up, but {count or 'at least 1'} must be",
             where="--nodes" if count else "the partition",
-            why=f"down: {node_list(down)}" if down else f"it has {len(names)} nodes, {len(excluded)} excluded",
-            next_command="sinfo -R",
+            why=f"down: {node_list(down)}"
+            if down
+            else f"it has {plural(len(names), 'node')}, {len(excluded)} excluded",
+            next_command=by_hand(site, "sinfo -R"),
         )
     if options.nodelist:
         options = msgspec.structs.replace(options, nodelist=node_list(up))
@@ -251,7 +256,7 @@ def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
     ended = wait(slurm, job_id, lambda: _progress(preflight), is_asked, limits)
     asked = " ".join(_lines(folder / NODES)).split()
     if not asked or (ended is not None and ended.state not in ("COMPLETED", "NODE_FAIL")):
-        raise _failed(folder, job_id, ended)
+        raise _failed(preflight.job.site, folder, job_id, ended)
     if preflight.job.hardware is not None and (folder / CHECKED).exists():
         quiet = Limits(queue_seconds=limits.queue_seconds, quiet_seconds=NCCL_QUIET_SECONDS)
         wait(slurm, job_id, lambda: Progress(0, "NCCL is measured"), (folder / MEASURED).exists, quiet)
@@ -281,7 +286,7 @@ def _progress(preflight: Preflight) -> Progress:
 # --- after it has ended -----------------------------------------------------------------------------
 
 
-def _failed(folder: Path, job_id: str, ended: SchedulerEnd | None) -> RunError:
+def _failed(site: Site, folder: Path, job_id: str, ended: SchedulerEnd | None) -> RunError:
     output = folder / f"slurm-{job_id}.out"
     words = _lines(output)[-5:]
     state = f"{ended.state} {ended.exit_code or ''}".strip() if ended else "cancelled, because it stopped answering"
@@ -289,7 +294,7 @@ def _failed(folder: Path, job_id: str, ended: SchedulerEnd | None) -> RunError:
         f"the preflight's job {job_id} ended before it checked its nodes: {state}",
         where=str(folder),
         why="\n         ".join(words) or "this machine cannot read its output; check that the nodes see this folder",
-        next_command=f"cat {output}" if words else f"scontrol show job {job_id}",
+        next_command=f"cat {output}" if words else by_hand(site, f"scontrol show job {job_id}"),
     )
 
 

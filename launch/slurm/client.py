@@ -19,7 +19,7 @@ from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Site
 from launch.machine.this_machine import name_of
 from launch.slurm import parsing
-from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, SlurmError
+from launch.slurm.commands import PATIENCE_SECONDS, WORDS_SHOWN, Commands, SlurmError, by_hand
 from launch.slurm.parsing import SEPARATOR, Node, Partition, QueueState
 from launch.terminal import places
 from launch.terminal.progress import say
@@ -40,7 +40,7 @@ class Slurm:
         self, site: Site, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
     ) -> None:
         """`on_wait` is called when a controller does not answer and is asked again."""
-        self._site = site
+        self.site = site
         self._commands = Commands(site, patience_seconds, on_wait)
         self._described: dict[tuple[str, ...], str] = {}
 
@@ -69,15 +69,14 @@ class Slurm:
                     return self._cancel_surplus(run_id, job_id)
                 raise RunError(
                     "Slurm refused the job when it was submitted again",
-                    where=f"site '{self._site.name}'; the run's folder is kept, because the first job may still "
-                    "start",
+                    where=f"site '{self.site.name}'; the run's folder is kept, because the first job may still start",
                     why=error.words,
                     next_command=f"python launch/status.py {script.parent}",
                 ) from None
-            there = "sinfo -s; sacctmgr show associations user=$USER"
+            there = by_hand(self.site, "sinfo -s; sacctmgr show associations user=$USER")
             raise RequestError(
                 "Slurm refused the job",
-                where=f"site '{self._site.name}'; the run's folder was removed",
+                where=f"site '{self.site.name}'; the run's folder was removed",
                 why=error.words,
                 next_command="--segment=none" if "--segment" in error.words else there,
             ) from None
@@ -169,7 +168,7 @@ class Slurm:
         names = [partition.name for partition in known]
         raise RequestError(
             f"unknown partition '{name}'" if name else "Slurm has no default partition, so --partition is needed",
-            where=f"site '{self._site.name}'",
+            where=f"site '{self.site.name}'",
             why=nearest(name or "", names),
             next_command=f"--partition={closest(name or '', names) or next(iter(names), '')}",
         )
@@ -223,7 +222,7 @@ class Slurm:
                 "Slurm could not run a program on a node",
                 where=f"srun {' '.join(arguments)}",
                 why=error.words,
-                next_command="sinfo -s; squeue --me",
+                next_command=by_hand(self.site, "sinfo -s; squeue --me"),
             ) from None
 
     def _description(self, *command: str) -> str:

@@ -74,7 +74,7 @@ class Commands:
                 f"{command[0]} failed",
                 where=f"site '{self._site.name}'",
                 why=error.words,
-                next_command=self._by_hand(command),
+                next_command=by_hand(self._site, _typed(command)),
             ) from None
 
     def retry(
@@ -101,7 +101,7 @@ class Commands:
                         f"the Slurm of site '{self._site.name}' does not answer",
                         where=f"{error.command[0]}, for {waited:.0f} s",
                         why=error.words,
-                        next_command=self._by_hand(["scontrol", "ping"]),
+                        next_command=by_hand(self._site, "scontrol ping"),
                     ) from None
                 last_words = error.words.splitlines()[-1]
                 self._on_wait(f"Slurm does not answer ({last_words}): trying again in {pause:g} s")
@@ -168,10 +168,16 @@ class Commands:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
         return kept | self.configuration() | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
-    def _by_hand(self, command: Sequence[str]) -> str:
-        """Return the command for the user's shell, without non-printable separators."""
-        shown = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
-        return f"SLURM_CONF={self._configuration} {shown}" if self._configuration else shown
+
+def by_hand(site: Site, commands: str) -> str:
+    """Return commands of Slurm, between which "; " stands, as they ask a site's cluster from any shell."""
+    path = site.slurm.configuration if site.slurm else None
+    return "; ".join(f"SLURM_CONF={path} {one}" if path else one for one in commands.split("; "))
+
+
+def _typed(command: Sequence[str]) -> str:
+    """Return a command for the user's shell, without non-printable separators."""
+    return " ".join(word for word in command if SEPARATOR not in word and word != "-o")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -16,6 +16,7 @@ from benchmarks.values import Benchmark, JobOptions, Site
 from launch.environments import venvs
 from launch.machine.processes import REPOSITORY
 from launch.slurm.client import Slurm
+from launch.slurm.commands import by_hand
 from launch.slurm.options import parse_node_list, seconds_of
 from launch.slurm.parsing import Node, Partition, clock_text
 
@@ -91,7 +92,9 @@ def refused_by(
     at_most = partition.max_seconds
     good = partition.state == "UP"
     if not good:
-        yield RequestError(f"the partition is {partition.state}", where=where, next_command="sinfo -s")
+        yield RequestError(
+            f"the partition is {partition.state}", where=where, next_command=by_hand(benchmark.site, "sinfo -s")
+        )
     if at_most is not None and seconds_of(options.time) > at_most:
         good = False
         yield RequestError(
@@ -105,7 +108,8 @@ def refused_by(
     too_many = _too_many(benchmark.nodes, options, partition, len(usable))
     if too_many:
         what = f"the run needs {plural(benchmark.nodes, 'node')}, but {too_many}"
-        yield RequestError(what, where=where, why=WAITS_FOR_EVER, next_command=f"sinfo -p {partition.name}")
+        there = by_hand(benchmark.site, f"sinfo -p {partition.name}")
+        yield RequestError(what, where=where, why=WAITS_FOR_EVER, next_command=there)
         return
     needed = math.ceil(benchmark.gpus / benchmark.nodes)
     without = benchmark.hardware.kind == "cpu" or options.gpus == "none"
@@ -116,7 +120,7 @@ def refused_by(
             f"the run needs {plural(benchmark.nodes, 'node')}{with_gpus}, but the partition has {len(fitting)}",
             where=where,
             why=f"the largest of {len(usable)} nodes has {plural(max(node.gpus for node in usable), 'GPU')}",
-            next_command=f'sinfo -p {partition.name} -o "%P %D %G"',
+            next_command=by_hand(benchmark.site, f'sinfo -p {partition.name} -o "%P %D %G"'),
         )
         return
     down = [f"{node.name} is {node.state}" for node in fitting if not node.up]

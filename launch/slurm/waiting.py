@@ -14,6 +14,7 @@ from benchmarks.runs.runfolder import write_atomically
 from benchmarks.text import duration_text
 from benchmarks.values import Site
 from launch.slurm.client import Slurm, final_ends
+from launch.slurm.commands import by_hand
 from launch.slurm.helper_job import job_environment
 from launch.slurm.parsing import NOT_ENDED, explain, permanent_reason
 from launch.terminal.progress import Show, shown
@@ -28,7 +29,7 @@ ACCOUNTING_SECONDS = 20.0
 class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
     quiet_seconds: float  # how long nothing may come from a job that runs
-    further: str = "sinfo -s"  # what to type if it did not start
+    further: str = ""  # what to type if it did not start; empty: what shows the partitions
 
 
 class Progress(NamedTuple):
@@ -106,10 +107,10 @@ def _wait(
             if state.state == "RUNNING" and not runs:
                 runs, news = True, now
             if state.state == "PENDING" and (impossible := permanent_reason(state.reason)):
-                raise _not_started(job_id, impossible, f"scontrol show job {job_id}")
+                raise _not_started(job_id, impossible, by_hand(slurm.site, f"scontrol show job {job_id}"))
         if not runs and now - submitted > limits.queue_seconds:
             why = f"{queued} for more than {limits.queue_seconds:g} s"
-            raise _not_started(job_id, why, limits.further)
+            raise _not_started(job_id, why, limits.further or by_hand(slurm.site, "sinfo -s"))
         if runs and now - news > limits.quiet_seconds:
             slurm.cancel(job_id)
             return None

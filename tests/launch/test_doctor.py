@@ -25,6 +25,7 @@ from launch.slurm.waiting import Limits
 from tests import forked
 from tests.end_to_end.clusters import ClusterOfTests, until
 from tests.launch.private_cluster_fixture import RunningCluster
+from tests.launch.slurm.test_client import site_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCTOR = REPOSITORY / "launch/doctor.py"
@@ -67,14 +68,15 @@ def in_state(**states: str) -> list[Node]:
 
 def test_nodes_that_are_down_are_not_in_the_job() -> None:
     found = in_state(node1="idle", node2="down", node3="allocated", node4="drained")
-    _, count, down = nodes.choose(found, JobOptions(), None)
+    site = site_of("/etc/dev.conf")
+    _, count, down = nodes.choose(site, found, JobOptions(), None)
     assert count == 2
     assert set(down) == {"node2", "node4"}
     assert "Slurm reports down" in down["node2"]
-    assert nodes.choose(found, JobOptions(), 1) == (JobOptions(), 1, {})
+    assert nodes.choose(site, found, JobOptions(), 1) == (JobOptions(), 1, {})
     with pytest.raises(RequestError, match="2 nodes are up, but 3 must be") as refused:
-        nodes.choose(found, JobOptions(), 3)
-    assert "sinfo -R" in str(refused.value)
+        nodes.choose(site, found, JobOptions(), 3)
+    assert refused.value.next_command == "SLURM_CONF=/etc/dev.conf sinfo -R"
 
 
 # --- without Slurm -----------------------------------------------------------------------------------
