@@ -9,6 +9,7 @@ from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkEr
 from benchmarks.files import cannot_read
 from benchmarks.runs.recompute import differences, recompute
 from benchmarks.runs.runfolder import RunFolder, is_followed, without_result
+from benchmarks.text import plural
 from benchmarks.values import Step
 from launch.terminal.documents import RunCheck, Why
 
@@ -41,23 +42,24 @@ def _readable(place: Path) -> RunFolder:
 
 def _verify(folder: RunFolder) -> tuple[RunCheck, int]:
     result, steps = recompute(folder, find_backend(folder.benchmark().backend))
-    counted = 0
+    numbers, ranks = set[int](), set[int]()
 
     def counting() -> Iterator[Step]:
-        nonlocal counted
         for step in steps:
-            counted += 1
+            numbers.add(step.step)
+            ranks.add(step.rank)
             yield step
 
     stored = differences(folder.stored_result(), result, folder.each_stored_step(), counting())
     found = [*folder.changed_since_sealed(), *stored]
     checked = RunCheck(
-        path=str(folder.path), agrees=not found, status=result.status, steps=counted, differences=found
+        path=str(folder.path), agrees=not found, status=result.status, steps=len(numbers), differences=found
     )
     if not found:
-        print(f"{folder.path}: agrees ({counted} steps, status {result.status})")
+        of_ranks = f" of each of {len(ranks)} ranks" if len(ranks) > 1 else ""
+        print(f"{folder.path}: agrees ({len(numbers)} steps{of_ranks}, status {result.status})")
         return checked, EXIT_VALID
-    print(f"{folder.path}: {len(found)} differences between the stored result and the raw files")
+    print(f"{folder.path}: {plural(len(found), 'difference')} between the stored result and the raw files")
     for line in found[:MOST_SHOWN]:
         print(f"  {line}")
     if len(found) > MOST_SHOWN:

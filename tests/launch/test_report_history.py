@@ -132,7 +132,7 @@ def test_a_result_that_differs_from_its_raw_files_is_reported(run: Any, two_runs
     put(path, path.read_text().replace('"gpus": 1', '"gpus": 1 ').replace('"counted": ', '"counted": 1'))
     run("archive", "x.tar.gz", *BOTH)
     found = run("verify_archive", "x.tar.gz", code=3)
-    assert "differences between the stored result" in found.stdout
+    assert "between the stored result and the raw files" in found.stdout
     assert "1 of 2 runs agree" in found.stdout
 
 

@@ -22,6 +22,17 @@ STORED = sorted(Path(__file__).with_name("stored_runs").iterdir())
 SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "verify.py"
 
 
+def test_steps_and_ranks_are_counted_apart(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(STORED[0], tmp_path / "run"))
+    first, second = (f"attempt-1/perf/events-rank{rank}.jsonl" for rank in (0, 1))
+    shutil.copy(run.path / first, run.path / second)
+    about = json.loads((run.path / "provenance.json").read_text())
+    about["files"][second] = about["files"][first]
+    (run.path / "provenance.json").write_text(json.dumps(about))
+    assert forked.run(SCRIPT, "--repair", run.path).returncode == EXIT_VALID
+    assert "agrees (30 steps of each of 2 ranks, status" in forked.run(SCRIPT, run.path).stdout
+
+
 def test_their_figures_are_the_same_today() -> None:
     done = forked.run(SCRIPT, *STORED)
     assert [line.rpartition(" (")[0] for line in done.stdout.splitlines()] == [f"{run}: agrees" for run in STORED]
