@@ -146,7 +146,7 @@ def cancel(folder: RunFolder) -> int:
     for job_id in queued:
         slurm.cancel(job_id)
         print(f"{folder.run_id}: job {job_id} cancelled; its steps are kept")
-    print(f"  next  python launch/status.py --follow {shlex.quote(str(folder.path))}")
+    print(f"  next  python launch/status.py {shlex.quote(str(folder.path))}")
     return EXIT_VALID
 
 

@@ -32,6 +32,7 @@ class Screen:
         self._total_steps = total_steps
         self._waiting_for = waiting_for
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._last = -1
         self._shown = shown()
 
     def __enter__(self) -> "Screen":
@@ -54,6 +55,9 @@ class Screen:
 
     def show(self, steps: list[Step]) -> None:
         """Show the latest of the new steps."""
+        if steps and steps[0].step <= self._last:  # another attempt
+            self._recent.clear()
+        self._last = steps[-1].step if steps else self._last
         self._recent.extend(step.seconds for step in steps if step.seconds is not None and step.step > 0)
         if steps:
             typical = statistics.median(self._recent) if self._recent else None

@@ -54,7 +54,7 @@ class RunState:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("valid", "invalid", "failed")
+        return self.state in ("valid", "invalid", "failed", "cancelled")
 
 
 def states(folders: Iterable[RunFolder]) -> list[RunState]:
@@ -96,9 +96,19 @@ def _from_files(folder: RunFolder) -> RunState:
 
 
 def _take_result(row: RunState, result: Result) -> None:
-    row.state, row.detail = result.status, next(iter(folded(result.reasons)), "")
+    cancelled = result.status == "failed" and _was_cancelled(row.folder, result)
+    row.state, row.detail = "cancelled" if cancelled else result.status, next(iter(folded(result.reasons)), "")
     row.seconds_per_step = result.seconds_per_step.median
     row.step = result.window.last_step
+
+
+def _was_cancelled(folder: RunFolder, result: Result) -> bool:
+    """Return whether its last attempt was cancelled, also in the queue, unless it could never have started."""
+    outcome = result.attempts[-1].outcome if result.attempts else ""
+    end = folder.scheduler_end(0) if outcome == "never_started" else None
+    return outcome == "cancelled" or (
+        end is not None and end.state == "CANCELLED" and not permanent_reason(end.reason)
+    )
 
 
 def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
@@ -159,6 +169,9 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
         row.state = in_queue.state.lower()
         row.detail = explain(in_queue.state, in_queue.reason)
         row.impossible = permanent_reason(in_queue.reason) if in_queue.state == "PENDING" else None
+        if in_queue.state == "PENDING" and row.step is not None:  # a requeued job: its next attempt starts again
+            row.detail += f"; attempt {row.folder.attempts()[-1]} ended after step {row.step}"
+            row.step = row.seconds_per_step = None
         if in_queue.state == "RUNNING":
             row.detail = _hangs(row, "it may hang")
 

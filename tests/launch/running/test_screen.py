@@ -40,6 +40,13 @@ def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
+def test_another_attempt_is_not_timed_by_the_steps_before(capsys: pytest.CaptureFixture[str]) -> None:
+    with screen.Screen(10, "starting") as shown:
+        shown.show(steps(0, 5))
+        shown.show([msgspec.structs.replace(one, seconds=2.0) for one in steps(0, 2)])
+    assert "step 3/10 · 14 s left · 2 s/step" in capsys.readouterr().err
+
+
 def test_one_live_line_on_a_terminal() -> None:
     """A real pseudo-terminal: the line is drawn over and over, with a spinner while nothing has come yet."""
     script = (

@@ -31,6 +31,7 @@ class FakeSlurm:
     def __init__(self, answers: Sequence[QueueState | Exception]) -> None:
         self.answers = list(answers)
         self.cancelled: list[str] = []
+        self.reason: str | None = None  # of an end
 
     def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
         if not self.answers:
@@ -42,7 +43,8 @@ class FakeSlurm:
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
         state = "CANCELLED" if self.cancelled else "COMPLETED"
-        return {job: [SchedulerEnd(job_id=job, state=state, source="sacct")] for job in job_ids}
+        end = SchedulerEnd(job_id="", state=state, source="sacct", reason=self.reason)
+        return {job: [msgspec.structs.replace(end, job_id=job)] for job in job_ids}
 
     def cancel(self, job_id: str) -> None:
         self.cancelled.append(job_id)
@@ -116,6 +118,34 @@ def test_a_run_that_goes_on_is_not_called_silent_and_a_second_follower_writes_no
     follow(run, FakeSlurm([RUNNING] * 2))
     assert (run.path / "steps.jsonl").read_text() == before
     assert len(run.stored_steps()) == 5
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason", "state"),
+    [(5, None, "cancelled"), (0, "Dependency", "cancelled"), (0, "PartitionNodeLimit", "failed")],
+)
+def test_a_cancelled_run_is_listed_as_cancelled(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, steps: int, reason: str | None, state: str
+) -> None:
+    slurm = FakeSlurm([])
+    slurm.reason = reason
+    slurm.cancel("7")
+    monkeypatch.setattr(run_states, "slurm_of", lambda _folder: slurm)
+    if steps:
+        train(run, steps)
+    for _ in range(2):  # collected just now, and before
+        (row,) = run_states.states([run])
+        assert (row.state, row.ended) == (state, True), row
+    assert run.stored_result().status == "failed"
+
+
+def test_a_requeued_run_shows_no_step_of_the_attempt_before(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = msgspec.structs.replace(RUNNING, state="PENDING", reason="BeginTime")
+    monkeypatch.setattr(run_states, "slurm_of", lambda _folder: FakeSlurm([waits]))
+    train(run, 5)
+    (row,) = run_states.states([run])
+    assert (row.state, row.step, row.seconds_per_step) == ("pending", None, None)
+    assert row.detail.endswith("attempt 1 ended after step 4")
 
 
 def test_what_can_never_start_is_taken_out_of_the_queue(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
