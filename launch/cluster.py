@@ -20,9 +20,13 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 from absl import flags
 
 from benchmarks.errors import EXIT_FAILED, EXIT_VALID, RequestError, UnknownName
+from benchmarks.job_record import SUBMITTED
+from benchmarks.runs.runfolder import RunFolder
 from benchmarks.text import first_few
 from launch.cli.command import run_main
 from launch.private_cluster import lifecycle
+from launch.private_cluster.cluster import started_names
+from launch.slurm.run_states import states
 from launch.terminal import documents
 from launch.terminal.output import document
 from launch.terminal.progress import say
@@ -49,8 +53,14 @@ def up() -> int:
 
 
 def down() -> int:
+    jobs = lifecycle.cancel_jobs(FLAGS.name)
+    for job, folder in jobs.items():
+        say(f"job {job} was cancelled, because the cluster stops: {folder}")
+    states(RunFolder(folder) for folder in jobs.values() if (folder / SUBMITTED).exists())  # while Slurm answers
     stopped = lifecycle.down(FLAGS.name, say)
     print(f"the private cluster '{FLAGS.name}' {'is down' if stopped else 'was not running'}")
+    if not stopped:
+        _print_others("down")
     document(documents.Cluster(name=FLAGS.name, up=False))
     return EXIT_VALID
 
@@ -59,7 +69,8 @@ def status() -> int:
     found = lifecycle.status(FLAGS.name)
     if found is None:
         print(f"the private cluster '{FLAGS.name}' is not running")
-        print(f"  next:     python launch/cluster.py up --name={FLAGS.name}")
+        if not _print_others("status"):
+            print(f"  next:     python launch/cluster.py up --name={FLAGS.name}")
         document(documents.Cluster(name=FLAGS.name, up=False))
         return EXIT_FAILED
     files = found.cluster.files
@@ -88,6 +99,15 @@ def status() -> int:
     print(f"  logs:     {files.logs}")
     print(f"  stop:     python launch/cluster.py down{name}")
     return EXIT_VALID
+
+
+def _print_others(command: str) -> bool:
+    """Print the clusters that run, for a user who has forgotten --name; return whether any does."""
+    names = started_names()
+    if names:
+        print(f"  running:  {', '.join(names)}")
+        print(f"  next:     python launch/cluster.py {command} --name={names[0]}")
+    return bool(names)
 
 
 def kill() -> int:

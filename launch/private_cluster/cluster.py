@@ -104,9 +104,16 @@ def started_cluster(name: str) -> Cluster:
     """The cluster of this name, which must have been started."""
     cluster = read_cluster(name)
     if cluster is None:
+        names = started_names()
         raise RequestError(
             f"the private cluster '{name}' is not running",
             where=str(folder_of(name)),
-            next_command=f"python launch/cluster.py up --name={name}",
+            why=f"running: {', '.join(names)}" if names else "",
+            next_command=f"--name={names[0]}" if names else f"python launch/cluster.py up --name={name}",
         )
     return cluster
+
+
+def started_names() -> list[str]:
+    """The clusters of this user that were started and not stopped."""
+    return sorted(record.parent.name for record in folder_of("").glob("*/cluster.json"))

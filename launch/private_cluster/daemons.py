@@ -171,6 +171,12 @@ def ready_nodes(cluster: Cluster) -> set[str]:
     return {fields[0] for fields in lines if len(fields) == 2 and fields[1] in usable}
 
 
+def jobs(cluster: Cluster) -> dict[str, Path]:
+    """The working folder of each job in the queue."""
+    lines = [line.partition("|") for line in ask(cluster, "squeue", "-h", "-a", "-o", "%A|%Z").splitlines()]
+    return {job: Path(folder) for job, _, folder in lines if job.isdecimal()}
+
+
 def running(cluster: Cluster) -> list[processes.Process]:
     return processes.running(cluster.files.folder, cluster.files.daemons_conf)
 

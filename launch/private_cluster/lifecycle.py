@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 SOCKETS = "run"  # in the cluster's folder: a link to their folder, whose path is short
 MACHINE_HOSTS = Path("/etc/hosts")
 CONTROLLER_STOP_SECONDS = 30.0  # it must save its jobs
+JOBS_STOP_SECONDS = 15.0  # KillWait of slurm.conf and more; those of a dead node do not end
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,21 @@ def down(name: str, say: Say) -> int:
         return 0
     with interrupted_once():
         return _stop(name, say)
+
+
+def cancel_jobs(name: str) -> dict[str, Path]:
+    """Cancel all jobs of a cluster, wait until they have ended, and return their working folders."""
+    _refuse_other_site(name)
+    cluster = read_cluster(name)
+    if cluster is None or daemons.CONTROLLER not in daemons.owners(cluster):
+        return {}
+    found = daemons.jobs(cluster)
+    if found:
+        daemons.ask(cluster, "scancel", *found)
+    deadline = time.monotonic() + JOBS_STOP_SECONDS
+    while found and daemons.jobs(cluster) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
 
 
 def _stop(name: str, say: Say) -> int:

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.errors import RequestError, RunError, UnknownName
+from benchmarks.values import json_text
 from launch.private_cluster import configuration, daemons, lifecycle, machine, processes
-from launch.private_cluster.cluster import Cluster, folder_of, read_cluster, site_file
-from tests.end_to_end.clusters import until
+from launch.private_cluster.cluster import Cluster, Ports, folder_of, read_cluster, site_file
+from tests.end_to_end.clusters import cluster_of_tests, until
 from tests.launch.private_cluster_fixture import RunningCluster, private_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -118,6 +119,23 @@ def test_a_site_of_the_users_own_is_not_overwritten() -> None:
         with pytest.raises(RequestError, match="'mine' is a site, not a private cluster"):
             command()
     assert site_file("mine").exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_without_its_name_the_clusters_that_run_are_named() -> None:
+    folder = folder_of("second")
+    folder.mkdir(parents=True)
+    cluster = Cluster(
+        name="second", nodes=1, gpus_per_node=0, accounting=False, user="", host="", naming="namespaces",
+        memory_limit="kernel", cpus_per_node=1, memory_mb_per_node=1, first_job_id=1,
+        ports=Ports(controller=1, accounting=1, first_node=1), folder=str(folder), sockets=str(folder),
+    )  # fmt: skip
+    (folder / "cluster.json").write_text(json_text(cluster))
+    for command in ("status", "down"):
+        assert f"next:     python launch/cluster.py {command} --name=second" in script(command).stdout
+    done = script("kill", "--node=node1")
+    assert "why:   running: second" in done.stderr
+    assert "kill --node=node1 --name=second" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -285,6 +303,21 @@ def test_down_leaves_no_process_and_no_site_whatever_was_left(tmp_path: Path) ->
         assert not running.site_file.exists()
         assert not cluster.files.spool.exists()
         assert list(cluster.files.logs.iterdir()) != []
+
+
+@pytest.mark.slow
+def test_the_jobs_of_a_stopped_cluster_are_named_and_their_runs_cancelled(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    with cluster_of_tests(tmp_path / "own", nodes=1) as cluster:
+        words = ("--steps=100000", "--set=nap_seconds=0.05", "--nocheck", "--nowait")
+        left = cluster.toy(results, *words)
+        until((left.folder / "attempt-1/perf/events-rank0.jsonl").exists, "the job has begun")
+        job = cluster.job_of(left.folder)
+        down = cluster.call("cluster.py", "down")
+        assert f"job {job} was cancelled, because the cluster stops: {left.folder}" in down.stderr
+        listed = cluster.status(results)
+        assert (listed.returncode, "cancelled" in listed.stdout) == (0, True), listed.stderr
+        assert f"CANCELLED: job {job} was cancelled" in listed.stdout
 
 
 @pytest.mark.slow
