@@ -153,7 +153,7 @@ def verify_archive(argv: list[str]) -> int:
         print(f"{path}: complete: {sizes}")
         print(f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)")
         with contextlib.chdir(place):  # a run is named as it is in the archive
-            checked = [check_run(Path(RUNS, name)) for name in archived.runs]
+            checked = [check_run(Path(RUNS, name), Path(RUNS)) for name in archived.runs]
     agree = sum(code == EXIT_VALID for _, code in checked)
     print(f"{agree:,} of {plural(len(checked), 'run')} agree with their raw files")
     document(CheckedArchive(file=str(path), whole=True, differences=[], runs=[one for one, _ in checked]))

@@ -63,8 +63,8 @@ def main(argv: list[str]) -> int:
     from benchmarks.runs.find_runs import place_of
     from launch.checks.verifying import check_run
 
-    places = [place_of(name, Path(FLAGS.output_dir or "results")) for name in runs]
-    checked = [check_run(place, repair=FLAGS.repair) for place in places]
+    output_dir = Path(FLAGS.output_dir or "results")
+    checked = [check_run(place_of(name, output_dir), output_dir, repair=FLAGS.repair) for name in runs]
     document(CheckedRuns(runs=[found for found, _ in checked]))
     return max(code for _, code in checked)
 

@@ -20,7 +20,6 @@ from benchmarks.compare.values import Cause
 from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 
 DOUBT = 0.5
-FRAMEWORK_WEIGHT = 20.0  # of a kind that two frameworks do not share
 LEAST_EFFECT = 0.005  # of a step's time: less needs no cause
 MOST_VALUES = 3
 
@@ -112,7 +111,7 @@ MEASURES = (
 class Explanation(NamedTuple):
     causes: list[Cause]
     same: list[str]  # kinds that were compared and do not differ, with how many facts each has
-    not_known: list[str]  # kinds that a side does not record
+    not_known: list[str]  # kinds that a side does not record, or that two frameworks do not share
 
 
 def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
@@ -120,6 +119,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
     found: list[Cause] = []
     same: list[str] = []
     not_known: list[str] = []
+    own: list[str] = []  # kinds in which each framework has other names
     sides = ([facts_of(run) for run in a], [facts_of(run) for run in b])
     one, other = (side[0]["request"] for side in sides)
     other_framework = any(one[name] != other[name] for name in ("backend", "engine"))
@@ -131,12 +131,14 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
             without = " and ".join(name for name, side in zip("AB", known, strict=True) if not side)
             not_known.append(f"{title}: {without} does not record it")
         elif other_framework and kind in OF_A_FRAMEWORK:
-            why = "each framework has its own: see benchmark.json, plan.json and provenance.json of a run"
-            found.append(_cause(FRAMEWORK_WEIGHT, kind, "(all)", one["engine"], other["engine"], why))
+            own.append(title)
         elif differences := list(_of_kind(kind, *known)):
             found += differences
         else:
             same.append(f"{title} ({len(known[0][0]) or 'none'})")
+    if own:
+        where = "not comparable between frameworks; see benchmark.json, plan.json and provenance.json of a run"
+        not_known.append(f"{', '.join(own)}: {where}")
     found += _moved(a, b, slower)
     settings = {cause.name for cause in found if cause.kind == "setting"}
     # An argument that passes on a setting is that setting.

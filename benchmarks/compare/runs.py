@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from benchmarks.errors import RequestError
 from benchmarks.job_record import figures_from
 from benchmarks.measuring.summary import Result
-from benchmarks.runs.runfolder import RESULT, RunFolder
+from benchmarks.runs.runfolder import RESULT, RunFolder, without_result
 from benchmarks.telemetry.gpu import GpuTelemetry
 from benchmarks.values import Benchmark, Phase
 
@@ -62,8 +62,7 @@ def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, Pair
 def read_run(folder: RunFolder) -> ComparedRun:
     """RequestError: it has no result, or a file that can't be read."""
     if not (folder.path / RESULT).exists():
-        what, command = "it has no result.json: it is still running or was interrupted", "python launch/status.py"
-        raise RequestError(what, where=str(folder.path), next_command=command)
+        raise without_result(folder.path)
     result = folder.stored_result()
     events = folder.job_events(figures_from(result.attempts).attempt if result.attempts else 1)
     return ComparedRun(

@@ -78,12 +78,12 @@ def warnings(comparison: Comparison) -> list[str]:
 def metric_notes(comparison: Comparison) -> list[str]:
     found = [f"{one.name}: {one.note}" for one in comparison.differences if one.note]
     moved = [one.name for one in comparison.differences if one.moved]
-    return [f"{', '.join(moved)}: moved by more than {comparison.margin_percent:g}%"] * bool(moved) + found
+    return [f"{', '.join(moved)}: differs by more than the margin, {comparison.margin_percent:g}%"] * bool(moved) + found
 
 
 def verdict_text(one: Difference) -> str:
-    """Return the verdict; a metric that is not tested may still have moved."""
-    return f"{one.verdict} (moved)" if one.moved else str(one.verdict)
+    """Return the verdict; a metric that is not tested may still differ by more than the margin."""
+    return f"{one.verdict} (beyond the margin)" if one.moved else str(one.verdict)
 
 
 def _section(heading: str, texts: Sequence[str]) -> list[str]:

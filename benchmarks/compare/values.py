@@ -64,6 +64,6 @@ class Comparison(Value, frozen=True, kw_only=True):
     causes: list[Cause] | None = None  # None: not asked for
     same: list[str] = []  # the kinds of provenance that were looked at and do not differ
     asked: list[str] = []  # differences of the two requests, such as "dtype: bf16 -> fp8"
-    not_known: list[str] = []  # the kinds of provenance that a side does not record, and why
+    not_known: list[str] = []  # the kinds of provenance that cannot be compared, and why
     margin_percent: float = 1.0  # differences within it are called the same; 0: none is
     schema_version: int = 2

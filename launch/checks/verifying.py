@@ -1,5 +1,6 @@
 """A run held against its raw files, for verify.py and for each run of an archive."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,10 @@ from launch.terminal.documents import RunCheck, Why
 MOST_SHOWN = 20
 
 
-def check_run(place: Path, *, repair: bool = False) -> tuple[RunCheck, int]:
+def check_run(place: Path, output_dir: Path, *, repair: bool = False) -> tuple[RunCheck, int]:
     """Print and return the outcome, and the exit code. A run that cannot be read hides no other."""
     try:
-        folder = _readable(place)
+        folder = _readable(place, output_dir)
         return _repair(folder) if repair else _verify(folder)
     except BrokenPipeError:  # the reader of the output has gone
         raise
@@ -29,10 +30,13 @@ def check_run(place: Path, *, repair: bool = False) -> tuple[RunCheck, int]:
         return RunCheck(path=str(place), agrees=None, error=Why(**refused.words())), refused.exit_code
 
 
-def _readable(place: Path) -> RunFolder:
+def _readable(place: Path, output_dir: Path) -> RunFolder:
     folder = RunFolder(place)
     if not place.is_dir():
-        raise RequestError("the run folder does not exist", where=str(place), next_command="python launch/status.py")
+        runs = output_dir if place.name == str(place) else place.parent
+        command = f"python launch/status.py --output_dir={shlex.quote(str(runs))}" if runs.is_dir() else ""
+        why = f"{runs} has no such run; for a run in another folder, pass its path or --output_dir=DIR"
+        raise RequestError("the run folder does not exist", where=str(place), why=why, next_command=command)
     folder.refuse_older()
     folder.benchmark()  # first, refuse what is not a run
     if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):

@@ -183,8 +183,9 @@ def test_a_machine_that_was_as_busy_before_both_explains_nothing(
     assert [cause.kind for cause in causes(*sides, SLOWER).causes] == found
 
 
-def test_what_each_framework_has_of_its_own_is_named_by_the_frameworks() -> None:
+def test_what_two_frameworks_do_not_share_is_one_line_and_no_cause() -> None:
     other = {"backend": "nemo", "engine": "nemo"}
-    found = causes([run("a")], [run("b", benchmark=other)], None).causes
-    whole = [cause for cause in found if cause.name == "(all)"]
-    assert whole and {(cause.a, cause.b) for cause in whole} == {("maxtext", "nemo")}
+    found = causes([run("a")], [run("b", benchmark=other)], None)
+    assert [cause.name for cause in found.causes if (cause.a, cause.b) == ("maxtext", "nemo")] == ["engine"]
+    (line,) = found.not_known
+    assert line.startswith("settings of the backend, ") and "versions: not comparable" in line

@@ -54,7 +54,7 @@ def test_a_comparison_says_every_sentence_and_every_figure() -> None:
     for text in [one.why for one in made.differences] + [one.why for one in made.causes or []]:
         assert text in read.text
     assert "not run in turns" in read.text
-    assert "last loss: moved" in read.text
+    assert "last loss: differs by more" in read.text
     for one in made.differences:
         assert one.name in read.text
         assert one.percent is None or f"{one.percent:+.2f}%" in read.text
