@@ -34,7 +34,7 @@ from benchmarks.backend import LogFormat
 from benchmarks.configs import Configs
 from benchmarks.errors import EXIT_INVALID, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.logs.report import Report, outcome_of
-from benchmarks.logs.templates import FIELDS, all_log_formats, format_of_pattern
+from benchmarks.logs.templates import FIELDS, all_log_formats, format_of_pattern, pattern_for
 from benchmarks.measuring.utilisation import Workload
 from benchmarks.mlperf.log_format import MLLOG
 from benchmarks.reading import read_log
@@ -45,7 +45,6 @@ from launch.terminal.output import answer
 
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
-PATTERN_EXAMPLE = "step {step} ... loss {loss} ... {seconds}s"
 
 LOG = flags.DEFINE_multi_string("log", [], "Log to read; -: standard input.")
 MODEL = flags.DEFINE_string("model", None, "Model that was trained (configs/models).")
@@ -169,11 +168,14 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
         )
     if found is None:
         known = ", ".join(f.name for f in formats)
+        stream.seek(0)
+        fitting = pattern_for(stream.read(read_log.HEAD_BYTES))
+        read = f"{COMMAND} --log={shlex.quote(name)} --pattern={shlex.quote(fitting)}"
         raise RequestError(
             "unknown log format",
             where=f"--log={name}",
             why=f"it has no line that a known format prints at its start or for a step; known formats: {known}",
-            next_command=f"{COMMAND} --log={shlex.quote(name)} --pattern='{PATTERN_EXAMPLE}'",
+            next_command=read if fitting else f"grep -n -i -m5 -E 'step|iter' {shlex.quote(name)}",
         )
     return found
 

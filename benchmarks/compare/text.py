@@ -77,8 +77,8 @@ def warnings(comparison: Comparison) -> list[str]:
 
 def metric_notes(comparison: Comparison) -> list[str]:
     found = [f"{one.name}: {one.note}" for one in comparison.differences if one.note]
-    moved = [one.name for one in comparison.differences if one.moved]
-    return [f"{', '.join(moved)}: differs by more than the margin, {comparison.margin_percent:g}%"] * bool(moved) + found
+    moved = ", ".join(one.name for one in comparison.differences if one.moved)
+    return [f"{moved}: differs by more than the margin, {comparison.margin_percent:g}%"] * bool(moved) + found
 
 
 def verdict_text(one: Difference) -> str:

@@ -14,7 +14,7 @@ from benchmarks.logs.foreign import ForeignResult, summarise_foreign
 from benchmarks.logs.templates import backend_of_format
 from benchmarks.logs.timing_table import excluded_steps
 from benchmarks.measuring.utilisation import Workload
-from benchmarks.measuring.window import choose_window
+from benchmarks.measuring.window import NO_TIME, choose_window
 from benchmarks.mlperf.run_report import RunReport
 from benchmarks.reading.read_log import ReadLog, gaps, one_series, stride
 from benchmarks.references.nearest_reference import Nearest, NearestRow
@@ -134,7 +134,10 @@ class Report(NamedTuple):
         lines += columns([HEADINGS, *rows], numbers=(0, 1, 2, 3, 4)) if rows else []
         for steps in attempts:
             where = f"excluded from attempt {steps[0].attempt}"
-            lines += [f"{where}: {reason}: {which}" for reason, which in excluded_steps(steps).items()]
+            excluded = excluded_steps(steps)
+            if _has_no_times(steps):  # a further line explains why
+                excluded.pop(NO_TIME, None)
+            lines += [f"{where}: {reason}: {which}" for reason, which in excluded.items()]
             lines += _suspicious_steps(steps)
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
         why = self._why_no_seconds()
@@ -156,7 +159,8 @@ class Report(NamedTuple):
     def _result_lines(self) -> list[str]:
         if self.outcome is None:
             timed = self.log.last_timed() or self.log_format.no_seconds
-            return [f"for tokens/s and MFU, add {FLAGS_OF_A_BENCHMARK}"] if timed and self.stories is None else []
+            needed = f"tokens/s and MFU need facts that no log has: add {FLAGS_OF_A_BENCHMARK}"
+            return [needed] if timed and self.stories is None else []
         from benchmarks.references.nearest_reference import text
 
         last = self.log.last_timed()
@@ -198,10 +202,14 @@ def _row(marked: Sequence[Step]) -> tuple[str, ...]:
         str(marked[0].attempt),
         f"{numbers[0]}-{numbers[-1]}",
         str(len(marked)),
-        str(len(counted)),
-        "unknown" if median is None else digits(median),
+        "-" if _has_no_times(marked) else str(len(counted)),
+        "-" if median is None else digits(median),
         "; ".join(notes),
     )
+
+
+def _has_no_times(steps: Sequence[Step]) -> bool:
+    return all(step.seconds is None for step in steps)
 
 
 def _suspicious_steps(marked: Sequence[Step]) -> list[str]:

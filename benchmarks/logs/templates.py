@@ -334,3 +334,27 @@ def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
     if text is None or not re.fullmatch(rb"[\d,._+-]+", text):
         return 0.0
     return float(f"1e-{len(text.partition(b'.')[2])}")
+
+
+# The number of a field in a line of an unknown format: the text before and after it.
+HINTS = {
+    "step": (r"(?:step|iter(?:ation)?)s?\W{0,3}", r"\b"),
+    "loss": (r"loss\W{0,3}", r"\b"),
+    "seconds": ("", r" ?s(?:ec(?:onds?)?)?\b"),
+    "milliseconds": ("", r" ?ms\b"),
+}
+
+
+def pattern_for(head: bytes) -> str:
+    """Return a pattern that reads a line of this log; empty if no line looks like a step."""
+    lines = re.findall(rb"(?i)[^\r\n]*(?:step|iter)[^\r\n]*", without_colours(head))
+    for line in (os.fsdecode(text) for text in lines[:MOST_TRIED]):
+        parts = []
+        for field, (before, after) in HINTS.items():
+            if found := re.search(rf"{before}(?<![\w.,])(\d[\d.,]*){after}", line, re.IGNORECASE):
+                begins = re.sub(r"(?<=\W)\s+$", " ... ", line[found.start() : found.start(1)])  # of any width
+                parts.append((found.start(), f"{begins}{{{field}}}{line[found.end(1) : found.end()]}"))
+        pattern = " ... ".join(text for _, text in sorted(parts))
+        if "{step}" in pattern and Template(pattern).pattern.search(os.fsencode(line)):
+            return pattern
+    return ""

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from benchmarks.logs.report import IngestDocument
+from benchmarks.logs.templates import pattern_for
 from tests import forked
 from tests.benchmarks.logs.formats import nemo
 
@@ -265,13 +266,35 @@ def test_a_pattern_reads_a_log_of_no_known_format(log: Log) -> None:
         "own.log", "".join(f"step {n}/50 | loss {3 - n / 100:.3f} | took 0.5{n % 10}s\n" for n in range(1, 51))
     )
     refused = run(flag)
-    assert (refused.returncode, b"--pattern='step {step}" in refused.stderr) == (2, True)
+    suggested = "--pattern=step {step} ... loss {loss} ... {seconds}s"
+    assert (refused.returncode, suggested in refused.stderr.decode().replace("'", "")) == (2, True)
+    assert numbers(as_json(flag, suggested)) == [list(range(1, 51))]
     report = as_json(flag, "--pattern=step {step}/50 ... loss {loss} | took {seconds}s")
     assert (report["format"], numbers(report)) == ("pattern", [list(range(1, 51))])
     assert report["attempts"][0]["steps"][0]["seconds"] == 0.51
     assert run(flag, "--pattern=no {step} here").returncode == 2
     assert "--pattern" in run(flag, "--pattern=no {step} here").stderr.decode()
     assert "unknown field 'stop'" in run(flag, "--pattern=step {stop}").stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        ("[1/9] Iter 7: train_loss=3.21 (12.5 ms)", "Iter {step} ... loss={loss} ... {milliseconds} ms"),
+        ("{'loss': 3.1, 'global_step': 7}", "loss': ... {loss} ... step': ... {step}"),
+        ("no number follows the word step", ""),
+    ],
+)
+def test_a_suggested_pattern_fits_a_line_of_the_log(line: str, pattern: str) -> None:
+    assert pattern_for(f"first steps\n{line}\n".encode()) == pattern
+
+
+def test_rates_without_times_are_not_counted_as_0(log: Log) -> None:
+    lines = (f"step: {n}  loss: 3.{n}  memory: 1.0GiB  tps: 7,00{n % 9}  mfu: 41.86%\n" for n in range(1, 60))
+    flag = log("titan.log", "".join(lines))
+    alone, *_ = run(flag).stdout.decode().splitlines()[2:]
+    assert alone.split()[:5] == ["1", "1-59", "59", "-", "-"]
+    assert "no_time" not in run(flag, *LLAMA_8B).stdout.decode()
 
 
 def test_numbers_that_must_not_be_passed_over_are_named(log: Log) -> None:
