@@ -89,7 +89,9 @@ PRECISIONS: dict[str, dict[str, Scalar]] = {
 MODEL = "model.config"
 MODEL_CLASS = "model.config_class"
 
-UNFUSED_ATTENTION = "attention runs as unfused PyTorch matmuls, because the recipe does not use Transformer Engine"
+UNFUSED_ATTENTION = (
+    "attention runs as unfused PyTorch matmuls, because a venv has no Transformer Engine (containers do)"
+)
 RECOMPUTE = f"{MODEL}.recompute_granularity"
 FP8_RECIPE = "trainer.plugins.fp8_recipe"
 CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"

@@ -439,6 +439,18 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
     return min(in_dtype, key=lambda r: _misfits(r, request, hardware))  # of equal ones the first
 
 
+def other_recipes(benchmark: Benchmark, configs: Configs) -> list[str]:
+    """Return the names of the other recipes that fit a benchmark."""
+    b, near = benchmark, like(benchmark.hardware, configs, benchmark.site, benchmark.backend)
+    return [
+        recipe.name
+        for recipe in configs.recipes(b.backend)
+        if recipe.name != b.recipe.name and (recipe.engine, recipe.task) == (b.engine, b.task)
+        if b.model.name in recipe.models and near in recipe.hardware
+        if b.dtype in _dtypes(recipe, near) and b.gpus in scales(recipe, b.hardware)
+    ]
+
+
 def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None) -> tuple[bool, bool, int]:
     sizes = scales(recipe, hardware)
     return request.model not in recipe.models, request.gpus is not None and request.gpus not in sizes, max(sizes)

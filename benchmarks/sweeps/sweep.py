@@ -12,11 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, LIST_COMMAND, RequestError
+from benchmarks.model.forecast import Forecast
 from benchmarks.request.resolve import LISTED, Request
 from benchmarks.runs.campaign_record import SCHEMA_VERSION
 from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
-from benchmarks.text import aligned, first_few, plural
+from benchmarks.text import columns, duration_text, first_few, plural, seconds_text
 from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
 DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
@@ -122,27 +123,34 @@ def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestEr
     return RequestError(what, where=shown, next_command=commands)
 
 
-def precision_note(checked: CheckedCells) -> str:
-    """Return a note if cells whose --dtype was left open train in different precisions; empty if not."""
-    cells = zip(checked.cells, checked.benchmarks, strict=True)
-    found = sorted({benchmark.dtype for cell, benchmark in cells if cell.request.dtype is None})
-    if len(found) < 2:
-        return ""
-    return f"the cells train in {' and '.join(found)}, as their recipes do; --dtype sets one precision for all"
-
-
-def plan_text(checked: CheckedCells, repeats: int) -> str:
-    """Return the planned runs as text."""
+def open_choices(checked: CheckedCells) -> list[str]:
+    """Return a note if cells whose --hardware was left open run on different devices, and so for --dtype."""
+    cells = list(zip(checked.cells, checked.benchmarks, strict=True))
+    devices = sorted({one.hardware.name for cell, one in cells if cell.request.hardware is None})
+    dtypes = sorted({one.dtype for cell, one in cells if cell.request.dtype is None})
     texts = [
-        f"{scale_text(cell.scale)}, {benchmark.dtype}"
-        for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True)
+        (devices, "run on", "so their speeds do not compare; --hardware sets one device for all"),
+        (dtypes, "train in", "as their recipes do; --dtype sets one precision for all"),
     ]
-    texts += [f"refused: {refused.reason}" for refused in checked.refused]
+    return [f"the cells {verb} {' and '.join(found)}, {end}" for found, verb, end in texts if len(found) > 1]
+
+
+def plan_text(checked: CheckedCells, repeats: int, expected: Sequence[Forecast | None]) -> str:
+    """Return the planned runs as a table, each with its expected speed."""
+    table: list[tuple[str, ...]] = [("cell", "expected step", "duration", "runs on")]
+    for name, cell, one, found in zip(checked.names, checked.cells, checked.benchmarks, expected, strict=False):
+        speed = ["unknown", "-"]
+        if found is not None and found.seconds is not None:
+            least = "at least " if found.basis == "bound" else ""
+            speed = [f"{least}{seconds_text(found.seconds)}", f"{least}{duration_text(found.seconds * one.steps)}"]
+        table.append((name, *speed, f"{scale_text(cell.scale)}, {one.dtype}"))
+    refused = zip(checked.names[len(checked.cells) :], checked.refused, strict=True)
+    table += [(name, "-", "-", f"refused: {one.reason}") for name, one in refused]
     count = len(checked.cells)
     return "\n".join(
         [
             f"{plural(count, 'cell')} x {plural(repeats, 'repeat')} = {plural(count * repeats, 'run')}",
-            *aligned(list(zip(checked.names, texts, strict=True))),
+            *columns(table),
             "",
             "nothing was started (--dry_run); a single cell shows its whole plan",
         ]

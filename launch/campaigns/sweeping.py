@@ -47,8 +47,8 @@ def run_sweep(
         if number < 1:
             raise RequestError(f"--{flag}={number} must be 1 or more", where=f"--{flag}")
     checked = record.check(requests, runner.resolve, skip_refused)
-    if precision := record.precision_note(checked):
-        note(precision)
+    for choice in record.open_choices(checked):
+        note(choice)
     new = record.new_sweep(requests, checked, repeats, command)
     lock = output_dir / f".sweep-{new.key}.lock"
     with exclusive_lock(lock, "sweep"):
@@ -166,12 +166,20 @@ class _Launcher:
 
 def plan_text(checked: record.CheckedCells, repeats: int, runner: Runner) -> str:
     """Return the text of a sweep's dry run, which needs no Slurm, no image and no shared folder."""
+    from benchmarks.model.estimate import read_published
+    from benchmarks.model.forecast import forecast
+    from launch.terminal import places
+
     refusals = (refusal for benchmark in checked.benchmarks for refusal in runner.refusals(benchmark))
-    noted = ((b.backend, note) for b in checked.benchmarks for note in find_backend(b.backend).plan(b).notes)
-    notes = "".join(f"\nnote: {backend}: {note}" for backend, note in dict.fromkeys(noted))
-    precision = record.precision_note(checked)
-    notes += f"\nnote: {precision}" if precision else ""
-    return "\n\n".join(filter(None, [refused_text(refusals), record.plan_text(checked, repeats) + notes]))
+    planned = ((b.backend, runner.plan(b, find_backend(b.backend))) for b in checked.benchmarks)
+    noted = [f"{backend}: {note}" for backend, plan in planned for note in plan.notes]
+    notes = "".join(f"\nnote: {note}" for note in dict.fromkeys([*noted, *record.open_choices(checked)]))
+    published = read_published(places.configs())
+    expected = [
+        None if b.is_submission else forecast(b, find_backend(b.backend).storage(b), published)
+        for b in checked.benchmarks
+    ]
+    return "\n\n".join(filter(None, [refused_text(refusals), record.plan_text(checked, repeats, expected) + notes]))
 
 
 def _resumable_sweep(output_dir: Path, new: Sweep) -> Sweep | None:

@@ -14,7 +14,7 @@ import msgspec
 from benchmarks.backend import Backend, ReadsHub, find_backend
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError, StepmarkError, capture
-from benchmarks.request.resolve import Request, resolve
+from benchmarks.request.resolve import Request, other_recipes, resolve
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan
 
 
@@ -40,7 +40,9 @@ class Runner(ABC):
 
     def resolve_offline(self, request: Request) -> Benchmark:
         """Return what a request means, without asking whether it can run."""
-        return resolve(request, self._configs, find_backend(request.backend), self._kept_profile)
+        benchmark = resolve(request, self._configs, find_backend(request.backend), self._kept_profile)
+        note_other_recipes(request, benchmark, self._configs)
+        return benchmark
 
     def resolve(self, request: Request) -> Benchmark:
         """Return what a request means; the first reason why it cannot run here is raised."""
@@ -76,6 +78,14 @@ class Runner(ABC):
         """Return those of the runs that have ended; each then has the result it can have."""
 
 
+def note_other_recipes(request: Request, benchmark: Benchmark, configs: Configs) -> None:
+    """Note recipes that fit as well as the chosen one, unless the request names it."""
+    from launch.terminal.progress import note
+
+    if request.recipe is None and (others := other_recipes(benchmark, configs)):
+        note(f"recipe {benchmark.recipe.name}; this also fits: {' '.join(f'--recipe={name}' for name in others)}")
+
+
 class LocalRunner(Runner):
     """Runs on this machine, one after the other."""
 
@@ -104,13 +114,19 @@ class LocalRunner(Runner):
             from launch.assets import site_hub
 
             yield from capture(lambda: site_hub.refuse(benchmark, backend))
-        if machine_gpus.detect().gpus:  # otherwise only the plan is looked at, and may be for any site
+        if machine_gpus.detect().gpus:  # otherwise the plan has a note
             from benchmarks.request.refusals import without_transformer_engine
 
             yield from without_transformer_engine(benchmark, backend)
 
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
-        return backend.plan(benchmark)
+        from benchmarks.request.refusals import without_transformer_engine
+        from launch.machine import machine_gpus
+
+        plan = backend.plan(benchmark)
+        lacks = [] if machine_gpus.detect().gpus else without_transformer_engine(benchmark, backend)
+        warnings = [f"warning: on a machine with GPUs, this is refused: {one.what} ({one.why})" for one in lacks]
+        return msgspec.structs.replace(plan, notes=[*plan.notes, *warnings])
 
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:
         from launch.environments.selection import runtime_of

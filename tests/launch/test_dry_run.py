@@ -1,5 +1,6 @@
 """A dry run shows the whole plan, and needs nothing: no framework, no environment, no GPU, no home."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,16 @@ def test_a_sweep_over_backends_names_precisions_that_differ(tmp_path: Path) -> N
     assert "note: the cells train in bf16 and fp32" in mixed
     assert [line.rpartition(", ")[2] for line in mixed.splitlines() if " x cpu " in line] == ["bf16", "fp32"]
     assert "note:" not in forked.run(REPOSITORY / "launch/run.py", *sweep, "--dtype=fp32", cwd=tmp_path).stdout
+    devices = ("--backend=jax,nemo", "--model=llama32_1b", "--dry_run")
+    one = forked.run(REPOSITORY / "launch/run.py", *devices, "--hardware=h100", "--gpus=8", cwd=tmp_path).stdout
+    apart = forked.run(REPOSITORY / "launch/run.py", *devices, cwd=tmp_path).stdout
+    assert ["note: the cells run on cpu and h100" in text for text in (apart, one)] == [True, False]
+
+
+def test_a_sweep_shows_the_expected_speed_of_each_cell(tmp_path: Path) -> None:
+    shown = dry_run("--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64,128", cwd=tmp_path)
+    rows = [re.split("  +", line)[1:4] for line in shown.splitlines() if line.startswith("  --gpus=")]
+    assert rows == [["--gpus=64", "4.324 s", "3 min 36 s"], ["--gpus=128", "4.556 s", "3 min 48 s"]]
 
 
 def test_the_screen_says_what_to_expect_and_the_whole_job_is_verbose(tmp_path: Path) -> None:
@@ -80,6 +91,8 @@ def test_it_begins_with_all_that_would_be_refused_now(tmp_path: Path, monkeypatc
     (here,) = dry_run(*MAXTEXT_RECIPE, cwd=tmp_path).split("would be refused: ")[1:]
     assert here.startswith("this machine has no 64 x ")
     assert "--dry_run" not in here.partition("\n\n")[0]  # it is one
+    (warning,) = (line for line in here.splitlines() if "Transformer Engine" in line)
+    assert "warning: on a machine with GPUs" in warning
     assert "would be refused" not in dry_run("--model=llama2_tiny", cwd=tmp_path)
 
 

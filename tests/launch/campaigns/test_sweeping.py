@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.backend import Backend
 from benchmarks.configs import Configs
 from benchmarks.errors import SAME_COMMAND, RequestError, RunError, StepmarkError
 from benchmarks.request.resolve import Request, requests_of, resolve
@@ -23,7 +24,7 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, RunFo
 from benchmarks.sweeps import sweep as record
 from benchmarks.sweeps import sweep_report
 from benchmarks.sweeps.sweep import Sweep
-from benchmarks.values import Benchmark, json_text, name_words, to_builtins
+from benchmarks.values import Benchmark, Plan, json_text, name_words, to_builtins
 from jax_backend import BACKEND
 from launch.campaigns import scheduler, sweeping
 from tests.benchmarks.compare.made import run as made_run
@@ -62,6 +63,9 @@ class Queue:
 
     def refusals(self, _benchmark: Benchmark) -> Iterator[StepmarkError]:
         yield RequestError("no such node")
+
+    def plan(self, benchmark: Benchmark, backend: Backend) -> Plan:
+        return backend.plan(benchmark)
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
         self.point()
