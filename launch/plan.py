@@ -10,6 +10,7 @@ It starts nothing and needs no GPU. Exit codes: 0 done; 1 the compiler failed; 2
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
     import _script  # noqa: F401
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from benchmarks.errors import EXIT_VALID, RequestError, StepmarkError
 from launch.cli import request_flags
 from launch.cli.command import refuse_more
 from launch.cli.subcommands import Subcommand, Subcommands
-from launch.terminal.output import answer
+from launch.terminal.output import VERBOSE_FLAG, answer, verbose
 from launch.terminal.progress import say
 
 SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas. (default: those of the recipe)")
@@ -35,7 +36,7 @@ FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "scale", "tokens
 
 
 def estimate(argv: list[str]) -> int:
-    """Show memory by part, the bound and the estimate of a step, how it scales, and the cost of the training.
+    """Show memory, the bound and the estimate of a step, how it scales, and the cost of the training.
 
         python launch/plan.py estimate --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
         python launch/plan.py estimate --backend=jax --model=llama2_70b --gpus=256 --tokens=15T --price=2.50
@@ -62,11 +63,13 @@ def layouts(argv: list[str]) -> int:
 def _show(argv: list[str], most_layouts: int) -> int:
     """With as many of the best layouts; 0: without ranking them."""
     from benchmarks.backend import find_backend
+    from benchmarks.machine.refusals import of_memory
     from benchmarks.model.forecast import plan_report, token_count
-    from benchmarks.model.forecast_report import plan_lines
-    from benchmarks.model.layouts import with_layout
-    from benchmarks.request.resolve import resolve
+    from benchmarks.model.forecast_report import report_text
+    from benchmarks.model.layouts import layouts_command, with_layout
+    from benchmarks.request.resolve import NoLayoutError, resolve
     from launch.machine import machine_gpus
+    from launch.running.runners import note_other_recipes, refused_text
     from launch.terminal import places
 
     refuse_more(argv[1:], "python launch/plan.py --help")
@@ -79,7 +82,13 @@ def _show(argv: list[str], most_layouts: int) -> int:
         )
     backend = find_backend(request.backend)
     request = machine_gpus.with_local_gpus(request, configs, backend)
-    benchmark = resolve(with_layout(request, configs, backend) if most_layouts else request, configs, backend)
+    try:
+        benchmark = resolve(with_layout(request, configs, backend) if most_layouts else request, configs, backend)
+    except NoLayoutError as missing:
+        with contextlib.suppress(RequestError):
+            missing.next_command = layouts_command(request, configs, backend)
+        raise
+    note_other_recipes(request, benchmark, configs)
     report = plan_report(
         request,
         benchmark,
@@ -90,7 +99,10 @@ def _show(argv: list[str], most_layouts: int) -> int:
         price=PRICE.value,
         ranked=bool(most_layouts),
     )
-    answer(report, lambda: "\n".join(plan_lines(benchmark, report, most_layouts)))
+    too_large = None if most_layouts else of_memory(benchmark, backend)
+    notes, scales = backend.plan(benchmark).notes, SCALE.value is not None
+    text = report_text(benchmark, report, notes, most_layouts, whole=verbose(), scales=scales)
+    answer(report, "\n\n".join(filter(None, [refused_text(filter(None, [too_large])), text])))
     return EXIT_VALID
 
 
@@ -179,8 +191,8 @@ SUBCOMMANDS = Subcommands(
     "plan",
     __doc__,
     {
-        "estimate": Subcommand(estimate, (SCALE, TOKENS, PRICE, request_flags), first=FIRST_FLAGS),
-        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, request_flags), first=FIRST_FLAGS),
+        "estimate": Subcommand(estimate, (SCALE, TOKENS, PRICE, VERBOSE_FLAG, request_flags), first=FIRST_FLAGS),
+        "layouts": Subcommand(layouts, (TOP, SCALE, TOKENS, PRICE, VERBOSE_FLAG, request_flags), first=FIRST_FLAGS),
         "compile": Subcommand(compiled, (FLAGS_AB, MAKE_ENVIRONMENT, HTML, request_flags), first=FIRST_FLAGS),
     },
     lambda _: "estimate",

@@ -95,27 +95,33 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
     kinds = [kind for kind, _ in unlike]
     backend = find_backend(row.backend)
     settings = sorted(_other_settings(asked))
+    pgle = ["PGLE there, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
+    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs there, {asked.gpus} here"]
+    differs = [words for _, words in unlike] + scale + pgle + [f"--set={name}" for name in settings]
     ratio = 1.0
     if kinds or settings or found.seconds is not None:
         try:
             benchmark = as_benchmark(row, configs, backend)
         except RequestError as error:
             return Estimate(seconds=None, why_none=f"the nearest row, {row.name}, cannot be resolved: {error.what}")
-        other = bound(benchmark, backend.storage(benchmark))
+        storage = backend.storage(benchmark)
+        if find_backend(asked.backend).storage(asked).writes_attention_scores and not storage.writes_attention_scores:
+            differs.append("fused attention there, unfused here")  # how much slower is not published
+            why = f"the nearest row, {row.name}, has fused attention, and this run has not"
+            return Estimate(seconds=None, why_none=why, row=row.name, source=row.citation, differs=differs)
+        other = bound(benchmark, storage)
         unknown = [*found.unknown, *other.unknown]
         if unknown or not found.seconds or not other.seconds:
             why = unknown[0] if unknown else "the matmuls"
             return Estimate(seconds=None, why_none=f"a part of the bound is unknown ({why})")
         ratio = found.seconds / other.seconds
-    pgle = ["PGLE there, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
-    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs there, {asked.gpus} here"]
     return Estimate(
         seconds=row.seconds * ratio,
         row=row.name,
         source=row.citation,
         row_seconds=row.seconds,
         ratio=ratio,
-        differs=[words for _, words in unlike] + scale + pgle + [f"--set={name}" for name in settings],
+        differs=differs,
         error=None if settings else _error_of(kinds, published.errors),
     )
 

@@ -15,6 +15,7 @@ GB = 1e9
 BOUND = "bound (the shortest possible step, at the fastest known matmul rate)"
 NEXT_WHERE_TOO_LARGE = "list the layouts that fit with `plan.py layouts`, or use more GPUs"
 ESTIMATE = "estimate (the nearest published run, scaled by the bounds)"
+MORE = "memory by part, the parts of the bound and more: --verbose"
 
 
 def words(name: str) -> str:
@@ -24,21 +25,24 @@ def words(name: str) -> str:
 # --- one benchmark ------------------------------------------------------------------------------
 
 
-def plan_lines(benchmark: Benchmark, report: PlanReport, top: int) -> list[str]:
-    """All that launch/plan.py shows of one benchmark."""
-    share, batch = benchmark.parallelism.short(), benchmark.batch
-    layout = f"{share} {batch.short()}, {batch.sequence_length} tokens a sequence"
-    recipe = f"{benchmark.recipe.name} ({benchmark.recipe.source})"
-    parts = [
-        [title(benchmark), *aligned([("layout", layout), ("recipe", recipe)])],
-        expected_lines(benchmark, report),
-        memory_lines(report.memory),
-        forecast_lines(report),
-        ["scaling", *scaling_lines(report.scaling)],
-        ["cost", *aligned(cost_rows(report.cost, report))],
-        *([ranking_lines(report.layouts, benchmark, top)] if report.layouts else []),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts).split("\n")
+def report_text(
+    benchmark: Benchmark, report: PlanReport, notes: Sequence[str], top: int, *, whole: bool, scales: bool
+) -> str:
+    """Return what launch/plan.py shows: a screen, or the `whole`. `scales`: also with a ranking."""
+    share, batch, estimate = benchmark.parallelism.short(), benchmark.batch, report.estimate
+    rows = [("layout", f"{share} {batch.short()}, {batch.sequence_length} tokens a sequence")]
+    rows += [("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})" if whole else benchmark.recipe.name)]
+    rows += [("notes", "\n".join(notes))] if notes else []
+    parts = [[title(benchmark), *aligned(rows)], expected_lines(benchmark, report)]
+    if whole:
+        parts += [memory_lines(report.memory), forecast_lines(report)]
+    elif not report.layouts and estimate.seconds is not None:
+        parts += [[ESTIMATE, *aligned(estimate_rows(estimate, report.bound)[:-1])]]  # its error is above
+    if whole or scales or not report.layouts:
+        parts += [["scaling", *scaling_lines(report.scaling)]]
+    parts += [["cost", *aligned(cost_rows(report.cost, report))]]
+    parts += [ranking_lines(report.layouts, benchmark, top)] if report.layouts else []
+    return "\n\n".join("\n".join(lines) for lines in [*parts, *([] if whole else [[MORE]])])
 
 
 def expected_lines(benchmark: Benchmark, found: Forecast) -> list[str]:
@@ -114,7 +118,8 @@ def _seconds(seconds: float | None) -> str:
 
 def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
     if estimate.seconds is None or estimate.row_seconds is None:
-        return [("step", f"no estimate: {estimate.why_none}")]
+        differs = [("differs", "\n".join(estimate.differs))] if estimate.differs else []
+        return [("step", f"no estimate: {estimate.why_none}"), *differs]
     over = f"; {estimate.seconds / bound.seconds:.2f} x the bound" if bound.seconds else ""
     return [
         ("step", f"{seconds_text(estimate.seconds)}{over}"),

@@ -15,7 +15,7 @@ from benchmarks.errors import RequestError
 from benchmarks.model.bounds import bound
 from benchmarks.model.capacity import fits, total_bytes
 from benchmarks.model.estimate import BATCH
-from benchmarks.request.resolve import NoLayoutError, Request, resolve
+from benchmarks.request.resolve import NoLayoutError, Request, command_of, resolve
 from benchmarks.values import Benchmark, Parallelism, Value, changed_benchmark
 
 MICRO_BATCHES = (1, 2, 4)
@@ -186,6 +186,16 @@ def with_layout(request: Request, configs: Configs, backend: Backend) -> Request
     except NoLayoutError as missing:
         return _seeded(request, missing, configs, backend)
     return request
+
+
+def layouts_command(request: Request, configs: Configs, backend: Backend) -> str:
+    """Return the command that lists layouts for these GPUs, a GPU type included. Refuse GPUs without a layout."""
+    recipes = (one for one in configs.recipes(request.backend) if request.model in one.models)
+    devices = (one.defaults.hardware for one in recipes if one.task == request.task)
+    device = request.hardware or next((name for name in devices if configs.hardware(name).kind == "gpu"), None)
+    request = msgspec.structs.replace(request, hardware=device)
+    with_layout(request, configs, backend)
+    return command_of(request, "plan.py layouts")
 
 
 def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend: Backend) -> Request:

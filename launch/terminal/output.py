@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 VERBOSE = "verbose"  # a command that has more to show declares it as a key flag
-flags.DEFINE_boolean(VERBOSE, False, "Show everything instead of a screen.")
+VERBOSE_FLAG = flags.DEFINE_boolean(VERBOSE, False, "Show everything instead of a screen.")
 
 _kept: list[TextIO] = []  # standard output, from --json until its document is printed
 

@@ -6,10 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPE = ("--backend=jax", "--model=llama2_70b", "--dtype=fp8", "--hardware=h100", "--gpus=64")
+NOTING = (("plan",), ("run", "--dry_run"))
 MEGATRON = ("--backend=nemo", "--model=llama31_70b", "--hardware=h100", "--gpus=64")
 
 
@@ -31,7 +34,7 @@ def report(*flags: str, cwd: Path) -> Any:
 
 
 def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
-    text = shown(*RECIPE, cwd=tmp_path)
+    text = shown(*RECIPE, "--verbose", cwd=tmp_path)
     assert "PGLE there" not in shown(*RECIPE, "--pgle=nsys", cwd=tmp_path)
     for words in (
         "PGLE there, --pgle=off here",
@@ -55,6 +58,44 @@ def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "first"),
+    [
+        (RECIPE, "llama2_70b pretrain fp8 "),
+        (("layouts", *RECIPE), "llama2_70b pretrain fp8 "),
+        (("--backend=jax", "--model=llama31_8b", "--hardware=h100", "--gpus=1", "--price=2"), "would be refused: "),
+    ],
+)
+def test_it_is_a_screen_that_begins_with_what_is_refused(tmp_path: Path, flags: tuple[str, ...], first: str) -> None:
+    lines = shown(*flags, cwd=tmp_path).splitlines()
+    assert lines[0].startswith(first)
+    assert len(lines) <= 40 and "--verbose" in lines[-1]
+    assert "expected" in lines and "cost" in lines
+
+
+def test_unfused_attention_has_no_estimate_from_fused_attention(tmp_path: Path) -> None:
+    small = ("--backend=nemo", "--model=llama32_1b", "--hardware=h100", "--gpus=8")
+    found = report(*small, cwd=tmp_path)["estimate"]
+    assert found["seconds"] is None and "fused attention there, unfused here" in found["differs"]
+    assert "Step time   at least " in shown(*small, cwd=tmp_path)
+    assert report(*small, "--runtime=container", cwd=tmp_path)["estimate"]["seconds"] > 0
+
+
+def test_without_a_layout_the_next_command_lists_layouts_of_a_gpu(tmp_path: Path) -> None:
+    refused = run("--backend=jax", "--model=llama31_8b", "--gpus=16", cwd=tmp_path)
+    assert refused.returncode == 2
+    _, _, following = refused.stderr.partition("next:  python launch/plan.py ")
+    assert "--hardware=h100" in following
+    assert "layouts by bound" in shown(*following.split(), cwd=tmp_path)
+
+
+def test_another_recipe_that_fits_is_noted_unless_one_is_named(tmp_path: Path) -> None:
+    flags = ("--backend=nemo", "--model=llama31_8b", "--hardware=h100", "--gpus=8", "--dtype=fp8")
+    noted = {script: run(*flags, *more, script=script, cwd=tmp_path).stderr for script, *more in NOTING}
+    assert all("--recipe=nemo_llama31_8b_pretrain" in text for text in noted.values()), noted
+    assert shown(*flags, "--recipe=nemo_llama3_small_pretrain", cwd=tmp_path)
+
+
 def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
     assert [point["gpus"] for point in report(*RECIPE, cwd=tmp_path)["scaling"]] == [64, 128, 256, 512, 1024, 2048]
     typed = report(*RECIPE, "--scale=256, 64,96", cwd=tmp_path)["scaling"]
@@ -70,7 +111,7 @@ def test_scales_share_a_recipe_and_efficiency_is_of_a_row_that_fits(tmp_path: Pa
     large = report(*eight_b, "--gpus=64", cwd=tmp_path)["scaling"]
     assert {point["global_batch_size"] // point["gpus"] for point in large} == {16}
     assert all(0.95 < point["efficiency"] < 1.05 for point in large)
-    small = report(*eight_b, "--gpus=8", cwd=tmp_path)["scaling"]
+    small = report(*eight_b, "--gpus=8", "--recipe=nemo_llama3_small_pretrain", cwd=tmp_path)["scaling"]
     assert [point["efficiency"] is None for point in small] == [not point["fits"] for point in small]
     assert next(point["efficiency"] for point in small if point["fits"]) == 1
 
@@ -94,7 +135,7 @@ def test_without_rates_the_traffic_of_layouts_is_unknown_and_not_0(tmp_path: Pat
 
 
 def test_a_dry_run_shows_the_same_bound_and_estimate(tmp_path: Path) -> None:
-    plan = shown(*RECIPE, cwd=tmp_path)
+    plan = shown(*RECIPE, "--verbose", cwd=tmp_path)
     dry = shown(*RECIPE, "--dry_run", "--verbose", script="run", cwd=tmp_path)
     for first, last in (("expected\n", "\n\n"), ("bound (the shortest", "\n\nscaling")):
         start = plan.index(first)
