@@ -162,6 +162,7 @@ class PlayedSlurm:
 
     def __init__(self, state: str | None, reason: str | None = None, end: str = "COMPLETED") -> None:
         self.state, self.reason, self.end, self.cancelled = state, reason, end, False
+        self.site = site_of()
 
     def queue(self, job_ids: list[str]) -> dict[str, QueueState]:
         return {job_ids[0]: QueueState(job_id="7", state=self.state, reason=self.reason)} if self.state else {}

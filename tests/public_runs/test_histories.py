@@ -28,4 +28,4 @@ def test_the_change_that_a_submitter_made_is_called() -> None:
 def test_a_system_as_noisy_as_the_shift_hides_a_part_of_it() -> None:
     found = histories.replay(HISTORIES["MangoBoost MI300X, MI325X"], [0.01])
     assert found.noise == pytest.approx(0.0064, abs=0.0001)
-    assert found.found[0.01] == (16, 25)
+    assert found.found[0.01] == (12, 25)
