@@ -162,8 +162,8 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
         raise RequestError(
             "no line matches the pattern",
             where=f"--pattern={shlex.quote(pattern)}, --log={name}",
-            why="text outside braces must be exactly as in the log, and numbers plain and in the field's unit (not "
-            "1,000.5, 12.5k or 1m30s); `...` matches any text",
+            why="text outside braces must match the log exactly (`...` matches any text); a number must be plain and "
+            "in the field's unit (not 1,000.5, 12.5k or 1m30s)",
             next_command=f"grep -n -i -m5 step {shlex.quote(name)}",
         )
     if found is None:

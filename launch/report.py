@@ -32,7 +32,7 @@ NEWEST = flags.DEFINE_integer("newest", None, "Only the newest N runs.", lower_b
 FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "Format of the list.")
 WINDOW = flags.DEFINE_string("window", "35-44", "Which steps count: A-B (as printed in the log), last, or steady.")
 RULESET = flags.DEFINE_string(
-    "ruleset", None, "Rules of MLPerf Training, such as 5.1.0. (default: the round of the log)"
+    "ruleset", None, "Version of MLPerf Training's rules, such as 5.1.0. (default: from the round of the log)"
 )
 
 

@@ -82,14 +82,14 @@ def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError
         yield RequestError(
             "sequence parallelism needs tensor parallelism",
             where=f"--set={place}.sequence_parallel",
-            why=f"it shares a sequence among tensor ranks, and {place}.tensor_model_parallel_size is 1",
+            why=f"it splits each sequence across tensor ranks, but {place}.tensor_model_parallel_size is 1",
             next_command=f"--set={place}.sequence_parallel=false",
         )
     if benchmark.model.vocabulary_size % share.tensor:
         yield RequestError(
             f"vocabulary ({benchmark.model.vocabulary_size}) is not divisible by tensor ({share.tensor})",
             where=f"model {benchmark.model.name}",
-            why="each device of a tensor group has the same share of the embedding",
+            why="each device of a tensor group must hold an equal share of the embedding",
         )
 
 

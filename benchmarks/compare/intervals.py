@@ -74,7 +74,7 @@ def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | Non
         return Interval(centre, by="the window of a run has no interval")
     reach = float(stdtrit(noise.freedom, 1 - (1 - CONFIDENCE) / 2)) * noise.deviation
     reach *= math.sqrt(sum(1 / count for count in counts))
-    by = f"{counts[0]} and {counts[1]} runs, their windows, and the noise of {noise.runs} other runs"
+    by = f"the intervals of {counts[0]} and {counts[1]} runs, widened by the noise of {noise.runs} other runs"
     return Interval(centre, b.low - a.high - reach, b.high - a.low + reach, by)
 
 

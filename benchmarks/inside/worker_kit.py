@@ -333,8 +333,8 @@ def check_devices(found, expected, names, *, alone=False):
         raise CheckFailure(
             f"the process sees {len(found)} devices on this node, but the plan needs {expected}",
             kinds,
-            "correct gres or gpus_per_node of the site, or pass another --gpus (see python launch/doctor.py nodes "
-            "--site=NAME)",
+            "change gres or gpus_per_node in the site file, or pass another --gpus (see python launch/doctor.py "
+            "nodes --site=NAME)",
         )
     if names and not {name.lower() for name in found} <= {name.lower() for name in names}:
         wanted = f"the benchmark is for {' or '.join(names)}"

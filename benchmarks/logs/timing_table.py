@@ -111,7 +111,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
     if missing:
         reasons.append(f"reached step {reached}, but without {plural(missing, 'step')} of the window")
     elif not counted:
-        reasons.append(f"reached step {reached}; no step of the window counts")
+        reasons.append(f"reached step {reached}; the window has no counted step")
     if no_seconds and not counted:
         reasons.append(no_seconds)
     if log.begun > 1:

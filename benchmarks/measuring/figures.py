@@ -131,7 +131,7 @@ def _effective(workload: Workload, marked: list[Step], counted: list[Step], null
     inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]
     times = usable_seconds(inside)
     if len(times) < len(inside):
-        nulls["tokens_per_second_effective"] = "a step inside the window has no time"
+        nulls["tokens_per_second_effective"] = "a step inside the window has no usable time"
         return None
     return workload.tokens_per_step * len(inside) / math.fsum(times)
 

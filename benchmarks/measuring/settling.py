@@ -191,5 +191,5 @@ def notes(window: Window) -> list[str]:
         ]
     short = "too short to confirm a steady state"
     if window.steps_to_tell is None:
-        return [f"{short}: the window begins before the step time may have settled"]
+        return [f"{short}: the window begins before the step time can have settled"]
     return [f"{short} (needs about {window.steps_to_tell:,} steps)"]

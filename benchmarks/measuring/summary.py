@@ -284,7 +284,7 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
         found |= dict.fromkeys(settling.OF_DRIFT, settling.WORDS[window.settling])
     if window.steps_to_tell is None:
         is_short = window.settling == "too short"
-        why = "the window has no step, or begins before the step time may have settled"
+        why = "the window has no step, or begins before the step time can have settled"
         found[settling.STEPS_TO_TELL] = why if is_short else settling.WORDS[window.settling]
     for name in ("first", "last"):
         if getattr(loss, name) is None:

@@ -136,5 +136,5 @@ def _convergence_lines(convergence: Convergence, samples: int) -> list[str]:
     return [
         f"convergence: {samples} samples, the reference needs {expected.samples:.0f} "
         f"+- {expected.stdev:.0f} ({how}): {100 * convergence.ratio:.1f}%{spread}, {convergence.word}",
-        f"would have taken {convergence.seconds_at_reference / 60:.3f} min at the reference mean",
+        f"would have taken {convergence.seconds_at_reference / 60:.3f} min at the reference's mean sample count",
     ]

@@ -168,6 +168,6 @@ def _olympic(one: SetVerdict) -> str:
         return f"no olympic time to train: {why if count < FEWEST else 'more runs failed than the rules may exclude'}"
     factor, reference = one.convergence.factor if one.convergence else None, one.olympic_minutes_at_reference
     scaled = f", {minutes * factor:.3f} min with rcp_checker's factor of {factor:.4f}" if factor else ""
-    speed = "" if reference is None else f"; {reference:.3f} min at the reference mean of samples"
+    speed = "" if reference is None else f"; {reference:.3f} min at the reference's mean sample count"
     how = f"n = {count}, mean without the best and the worst"
     return f"olympic time to train: {minutes:.3f} min ({how}){scaled}{speed}"

@@ -177,12 +177,12 @@ def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     sent = storage.numbers.gradient_bytes if storage.numbers.reduced_bytes is None else storage.numbers.reduced_bytes
     back = sent if storage.numbers.returned_bytes is None else storage.numbers.returned_bytes
     node, network = replicas.gathered((sent + back) * trained)
-    words = f"handed back, {sent} bytes each way" if back == sent else f"weights handed back, {sent} and {back} bytes"
+    words = f"{sent} bytes each way" if back == sent else f"{sent} bytes each; weights returned, {back} bytes each"
     yield Traffic(
         axis="data",
         node_bytes=node,
         network_bytes=network,
-        formula=f"gradients summed and {words}, over {replicas.size} replicas",
+        formula=f"gradients summed over {replicas.size} replicas, {words}",
     )
 
 

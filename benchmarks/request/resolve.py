@@ -636,7 +636,7 @@ def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
         raise RequestError(
             f"site '{site.name}' has no container settings",
             where=f"--runtime=container --site={site.name}",
-            why="on a cluster, the section `container` of its file has the folder of the images",
+            why="on Slurm, `images` in the section `container` of the site file must name the folder with the images",
             next_command=f"--runtime={site.runtime}",
         )
     if chosen == "python" and interpreter is None:

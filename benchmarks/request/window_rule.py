@@ -44,9 +44,9 @@ def describe_rule(rule: str) -> str:
     check_rule(rule)
     if rule == STEADY:
         return (
-            f"all steps after step times may have settled (the medians of two successive {BIN_SECONDS:g} s "
-            f"intervals agree within {AGREEMENT:.2%}, or after {LIMIT_SECONDS:g} s), without the first step "
-            "(compilation) and, in logs of other programs, without dispatch artefacts"
+            f"begins when two successive {BIN_SECONDS:g} s medians of the step time agree within {AGREEMENT:.2%}, or "
+            f"after {LIMIT_SECONDS:g} s; excludes the first step (compilation) and, in logs of other programs, "
+            "dispatch artefacts"
         )
     if rule == LAST:
         return "the last step with a time (a recipe's own rule)"

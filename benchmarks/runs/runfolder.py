@@ -282,7 +282,7 @@ class RunFolder:
                 f"Stepmark {made_by} made the run",
                 where=str(self.path),
                 why=f"Stepmark {VERSION} reads results of version {OLDEST_READ[0]}.{OLDEST_READ[1]} and later; run "
-                "it again",
+                "the benchmark again",
             )
 
     def read(self, name: str, kind: type[ReadValue]) -> ReadValue:

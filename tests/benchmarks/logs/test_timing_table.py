@@ -60,7 +60,7 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
             [step(0)],
             "steady",
             Status.INCOMPLETE,
-            "reached step 0; no step of the window counts",
+            "reached step 0; the window has no counted step",
             0,
         ),  # only the compile step
         # The last attempt counts.

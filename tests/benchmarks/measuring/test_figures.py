@@ -195,4 +195,4 @@ def test_a_step_without_a_time_inside_leaves_the_effective_figure_unknown(lost: 
     figures = figures_of(tiny(), 3.0, 1.0, lost, 1.0, 1.0)
     assert figures.tokens_per_second == 256
     assert figures.tokens_per_second_effective is None
-    assert figures.null_because["tokens_per_second_effective"] == "a step inside the window has no time"
+    assert figures.null_because["tokens_per_second_effective"] == "a step inside the window has no usable time"
