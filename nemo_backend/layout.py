@@ -1,4 +1,4 @@
-"""Megatron's parallel sizes in common words. Data parallelism is what the other axes leave of the devices."""
+"""Megatron's parallel sizes in common words. Data parallelism is the GPU count divided by all other sizes."""
 
 from benchmarks.errors import RequestError
 from benchmarks.request.settings import positive
@@ -28,7 +28,7 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
             why="TP x PP x CP x DP = GPUs: one replica of the model needs TP x PP x CP, and DP counts the replicas",
             next_command=f"--gpus={-(-gpus // replica) * replica}",
         )
-    if knobs.get(FSDP):  # Megatron FSDP: the replicas share out the parameters too
+    if knobs.get(FSDP):  # Megatron FSDP: the replicas also shard the parameters
         return Parallelism(fsdp=data, **sizes)
     return Parallelism(data=data, **sizes)
 
@@ -40,9 +40,9 @@ def _size(knobs: dict[str, Scalar], name: str) -> int:
 
 
 def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[str, Scalar] | None:
-    """The settings that make a layout. None: FSDP, which these sizes do not say; and tensor groups beyond a node.
+    """Return the settings of a layout; None for FSDP, which no size expresses, and for tensor groups beyond a node.
 
-    Whether the Bridge's replicas share out their weights (Megatron FSDP) is said by its recipe: sizes are the same.
+    The Bridge's recipe decides whether replicas shard their weights (Megatron FSDP): the sizes are the same.
     """
     sharded = share.fsdp > 1 and (engine != FSDP_ENGINE or share.data > 1)
     if sharded or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):

@@ -109,7 +109,7 @@ def verdict_of(found: Interval, margin_percent: float, *, lower_is_better: bool 
 
 
 def _confidence(test: Callable[[], Any], centre: float, by: str) -> Interval:
-    """scipy warns of runs that are equal, and gives them no interval: theirs has no width."""
+    """Return the test's interval. Equal runs, for which scipy warns and returns NaN, get one without width."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         low, high = map(float, test().confidence_interval(CONFIDENCE))

@@ -1,1 +1,1 @@
-"""A compiled training step held against the formulas. Pure."""
+"""A compiled training step compared with the formulas. Pure."""

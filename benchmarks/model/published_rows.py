@@ -77,7 +77,7 @@ class Reference(Value, frozen=True):
 
     @property
     def name(self) -> str:
-        """The precision where its source says more than the dtype: FP8-CS, MXFP8."""
+        """The source's precision replaces the dtype if it is more specific, such as FP8-CS or MXFP8."""
         dtype = self.dtype if self.precision.lower() == self.dtype else self.precision
         return f"{self.model} {self.task} {dtype} {self.gpus} x {self.hardware}"
 

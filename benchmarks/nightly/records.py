@@ -93,7 +93,7 @@ class Records:
         return acceptance
 
     def accepted(self) -> tuple[list[Acceptance], list[str]]:
-        """In the order they were said; a line that cannot be read is named."""
+        """Return the recorded acceptances, oldest first, and the problems of lines that cannot be read."""
         path = self.folder / DECISIONS
         found: list[Acceptance] = []
         problems = []

@@ -1,6 +1,6 @@
 """The bus bandwidth from the output of nccl-tests (all_reduce_perf and others), and its judgement. Pure.
 
-The format is that of github.com/NVIDIA/nccl-tests: lines of `#` say what ran and sum up.
+The format is that of github.com/NVIDIA/nccl-tests: lines that start with `#` hold the setup and the summary.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Show a line of a log without its writer, secrets and control characters. Pure."""
+"""Show a line of a log without the prefix of its writer, secrets and control characters. Pure."""
 
 import re
 
@@ -14,7 +14,7 @@ WRITER = re.compile(
 
 
 def shown_line(line: bytes, secrets: Known | None = None) -> str:
-    """A line as it may be shown: without its writer, without secrets, in one row of printable characters."""
+    """Return a line for display: one row, without its prefix (rank, process, time) and without secrets."""
     writer = WRITER.match(line)
     cleaned = hidden_in_log(line[writer.end() if writer else 0 :], secrets)
     text = " ".join(printable(cleaned.decode(errors="backslashreplace")).split())

@@ -22,7 +22,7 @@ PROFILED_RUN = "python launch/run.py --backend=jax --model=llama2_tiny --profile
 
 
 class ProfilerFiles(NamedTuple):
-    """The files of profilers in a place."""
+    """The profiler files of a run or of another folder."""
 
     run: RunFolder | None
     attempt: int | None

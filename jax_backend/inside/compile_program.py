@@ -41,7 +41,7 @@ PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12"
 
 
 class Step:
-    """MaxText's training step, lowered and compiled as its own train_compile does, but for the mesh."""
+    """MaxText's training step, lowered and compiled as in MaxText's train_compile, except for the mesh."""
 
     def __init__(self, settings, gpus):
         import jax
@@ -181,7 +181,7 @@ def origin(line, layers):
 
 
 def in_words(mesh, words):
-    """The mesh in Stepmark's words; several axes of MaxText can share out the same."""
+    """The mesh in Stepmark's words; several axes of MaxText can have the same word."""
     found = {}
     for axis, size in mesh.items():
         word = words.get(axis, axis)

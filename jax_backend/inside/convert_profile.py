@@ -1,8 +1,8 @@
 """Phase convert of --pgle=nsys: what Nsight Systems recorded -> the profile that XLA schedules by.
 
 It runs by path inside MaxText's environment as one task without a device, with only the standard library and `nsys`.
-It works like jax's pgo_nsys_converter.py, but fails in cases that jax ignores: XLA silently trains with a profile
-that is missing, empty, or from another program, so these cases must end here, before they cost GPU hours.
+It works like jax's pgo_nsys_converter.py, but it refuses a profile that is missing, empty, or from another program.
+jax accepts these, and XLA then trains without a warning. The run must end here, before it costs GPU hours.
 
 From the folder of phase profile (*.nsys-rep, hlo/, the worker's facts) it makes profile.pbtxt and, last,
 profile.json. If it fails, neither file exists.

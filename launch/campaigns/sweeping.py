@@ -1,7 +1,7 @@
 """Run the cells of a sweep: throttled, resumable, one launcher at a time; with a record and a table.
 
-A Runner runs one benchmark at a site. The name of a run is recorded before anything of the run exists, so that the
-next launcher knows all runs of a killed one.
+A Runner runs one benchmark at a site. The sweep records the name of a run before the run starts. If the launcher is
+killed, the next one therefore knows all of its runs.
 """
 
 import contextlib

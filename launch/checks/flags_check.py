@@ -107,7 +107,7 @@ class CheckedFlag(Value, frozen=True):
 
 
 class CheckedFlags(Value, frozen=True):
-    """All flags, held against the compiler of one environment."""
+    """All flags, checked against the compiler of one environment."""
 
     environment: str
     python: str | None

@@ -1,4 +1,4 @@
-"""A run held against its raw files, for verify.py and for each run of an archive."""
+"""Compare a run with its raw files, for verify.py and for each run of an archive."""
 
 import shlex
 import sys

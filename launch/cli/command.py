@@ -193,7 +193,7 @@ def _refuse_empty() -> None:
 
 
 def _help(command: Command) -> str:
-    """Return the flags that matter, those of a topic, or with --help=all all of them."""
+    """Return the help: the main flags, those of the topic in --help=TOPIC, or every flag for --help=all."""
     asked = next((word.partition("=")[2] for word in command.arguments if word.startswith("--help=")), "")
     if asked not in (known := ["", *command.topics, "all"]):
         raise RequestError(f"--help={asked}: {nearest(asked, known[1:])}", next_command="--help=all")

@@ -140,7 +140,7 @@ def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group is the user's own, of the same name, as many Linux systems make one for each user."""
+    """Return whether the group has the user's name: many Linux systems create a private group for each user."""
     try:
         return grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

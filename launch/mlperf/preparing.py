@@ -1,5 +1,5 @@
 """Makes the data and the model of an MLPerf benchmark on a site, by one job that runs the submission's own scripts in
-its container; afterwards every file is held against its size.
+its container. Afterwards it checks the size of every file.
 """
 
 from dataclasses import dataclass

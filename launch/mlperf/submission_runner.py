@@ -1,4 +1,4 @@
-"""Runs in the queue of a cluster, which may be MLPerf submissions: those are held against the rules first."""
+"""Runs in the queue of a cluster. MLPerf submissions among them are checked against the rules first."""
 
 from collections.abc import Iterator
 

@@ -57,9 +57,9 @@ grant all on {DATABASE_NAME}.* to {account};
 
 
 def hosts(cluster: Cluster, machine_hosts: str) -> str:
-    """The nodes' names first, so that they win over equal ones of the machine; then what the machine knows.
+    """Return the nodes' names, then the machine's own hosts file, so that a node wins over a host of the same name.
 
-    All are 127.0.0.1, from which connections within a machine come. Slurm calls srun back at that address.
+    All nodes are at 127.0.0.1: local connections come from there, and Slurm calls srun back at that address.
     """
     names = ["localhost", *cluster.node_names, cluster.host]
     return "\n".join([*(f"127.0.0.1 {name}" for name in names), machine_hosts])

@@ -79,7 +79,7 @@ class State(Value, frozen=True):
 
 
 class RunCheck(Value, frozen=True):
-    """A run held against its raw files."""
+    """A run compared with its raw files."""
 
     path: str
     agrees: bool | None  # null: it could not be read, or was repaired

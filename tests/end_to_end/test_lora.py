@@ -88,7 +88,7 @@ def run_with_faults(starter: Starter, place: Path, package: str, faults: str, *f
 
 @pytest.fixture(scope="module")
 def maxtext(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Over two devices, which share out the frozen weights and have all adapters each; bfloat16."""
+    """Over two devices, which shard the frozen weights and each have all adapters; bfloat16."""
     place = tmp_path_factory.mktemp("lora3")
     return finish(start(place, JAX, LLAMA3, LORA, "--dtype=bf16", "--gpus=2", "--steps=12", *WORDS), place)
 

@@ -1,4 +1,4 @@
-"""What `make gpu` measured, held against what must hold. Pure: tested without a GPU."""
+"""Judge the measurements of `make gpu`. Pure: tested without a GPU."""
 
 import math
 import re

@@ -19,7 +19,7 @@ SEQUENCE_PARALLEL = "trainer.strategy.sequence_parallel"
 ACCUMULATION = "gradient_accumulation"
 
 
-# llama31_70b is shared out by tensor 4, pipeline 4 of 5 parts, context 2.
+# llama31_70b is sharded by tensor 4, pipeline 4 of 5 parts, context 2.
 @pytest.mark.parametrize(
     "chosen",
     [

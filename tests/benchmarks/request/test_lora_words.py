@@ -77,7 +77,7 @@ def a_lora(**changes: Any) -> Lora:
 
 
 def test_maxtexts_adapters_lie_whole_on_each_device() -> None:
-    """Frozen weights are shared out, so eight devices hold an eighth of those each."""
+    """Frozen weights are sharded, so each of eight devices holds an eighth of them."""
     memory = {}
     for gpus in (1, 8):
         benchmark = resolved("jax", {}, gpus=gpus)

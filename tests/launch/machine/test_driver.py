@@ -1,4 +1,4 @@
-"""A driver is held against the CUDA of an environment's lock before the environment is made."""
+"""A driver is compared with the CUDA of an environment's lock before the environment is made."""
 
 from collections.abc import Callable
 
