@@ -354,7 +354,7 @@ class Instruments(Value, frozen=True):
 
 
 class Benchmark(Value, frozen=True):
-    """One fully resolved request; no default is left open. benchmark.json holds it without the groups."""
+    """One fully resolved request without open defaults. benchmark.json is flat: it has no `batch` or `settings`."""
 
     backend: str
     engine: str

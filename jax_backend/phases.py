@@ -253,13 +253,13 @@ def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, but --steps={benchmark.steps}",
             where=f"--steps={benchmark.steps}",
-            why=f"jax profiles {PROFILING_RUNS} steps and compiles again; {SETTLING_STEPS} more cannot count",
+            why=f"jax profiles {PROFILING_RUNS} steps and compiles again; the next {SETTLING_STEPS} are excluded",
             next_command=f"--steps={FEWEST_STEPS}",
         )
     last, first = benchmark.window.rpartition("-")[2], PROFILING_RUNS + SETTLING_STEPS + 1
     if last.isdecimal() and int(last) < first:
         yield RequestError(
-            f"window {benchmark.window} ends before --pgle=auto has a step to count",
+            f"window {benchmark.window} ends before the first step that --pgle=auto can measure",
             where=f"--window={benchmark.window}",
             why=f"its first step is {first}, because jax compiles again in step {PROFILING_RUNS}",
             next_command=f"--window={first}-{max(first, benchmark.steps - 1)}",

@@ -151,7 +151,7 @@ def cancel(folder: RunFolder) -> int:
 
 
 def collect_again(folder: RunFolder) -> int:
-    """Also where Slurm is gone for good: then from the run's own files, and that is said."""
+    """Collect the result of a run. If Slurm is gone, use only the run's own files, and note that in the result."""
     try:
         slurm = slurm_of(folder, patience_seconds=10.0)
         require_job(folder, slurm)

@@ -210,7 +210,7 @@ LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON)
 
 
 def read_log(path: Path, log_format: LogFormat, attempt: int) -> tuple[list[Step], list[str]]:
-    """Return the steps of a log as rank 0's, and the lines that could not be read.
+    """Return the steps of a log, assigned to rank 0, and the lines that could not be read.
 
     After a restart within the log, steps belong to the next attempt.
     """

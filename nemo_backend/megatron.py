@@ -111,7 +111,7 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
         yield RequestError(
             f"gradient accumulation ({micro_steps}) does not fill the interleaved pipeline ({share.pipeline} stages)",
             where="--set=gradient_accumulation",
-            why=f"Megatron schedules micro-steps in groups of {group} and refuses a remainder that idles stages",
+            why=f"Megatron schedules micro-steps in groups of {group} and refuses groups that leave stages idle",
             next_command=f"--set={cure}",
         )
 

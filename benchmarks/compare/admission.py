@@ -105,7 +105,7 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
         text = f"fewer than {FEWEST_RUNS} runs on a side: a disturbed run looks like a difference"
         found.append(Caution(kind="few runs", text=text, next_command=interleaving_command(a, b)))
     if not interleaved(a, b):
-        text = "A and B were not run in turns: a machine that got slower or faster in between looks like a difference"
+        text = "the runs of A and B do not alternate: a machine that became slower or faster looks like a difference"
         found.append(Caution(kind="not interleaved", text=text, next_command=interleaving_command(a, b)))
     unsettled = [sum(not run.result.window.settled for run in runs) for runs in (a, b)]
     if any(unsettled):
@@ -123,7 +123,7 @@ def interleaved(a: Runs, b: Runs) -> bool:
 
 
 def interleaving_command(a: Runs, b: Runs) -> str | None:
-    """Return the sweep that runs both sides in turns; None if no list of run.py names their difference."""
+    """Return the sweep that alternates the two sides; None if no list of run.py names their difference."""
     one, other = (runs[0].benchmark for runs in (a, b))
     fields = [benchmark_fields(side) for side in (one, other)]
     values = {name: list(dict.fromkeys(field_text(side[name]) for side in fields)) for name in LISTED}

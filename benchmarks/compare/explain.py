@@ -26,27 +26,27 @@ MOST_VALUES = 3
 # kind -> how several are called, weight, why it matters
 KINDS: dict[str, tuple[str, float, str]] = {
     "slowdown": ("slowdown on purpose", 130, "every step was slowed on purpose"),
-    "request": ("request", 104, "another request is other work, or the same work done in another way"),
+    "request": ("request", 104, "the work of a step differs, or the way it is done"),
     "setting": ("settings of the backend", 90, "it changes what each step computes or sends"),
     "profile for PGLE": ("profile for PGLE", 86, "it schedules computation and communication in every step"),
     "XLA flag": ("XLA flags", 84, "it changes how XLA compiles the step"),
-    "device": ("devices", 82, "another device"),
+    "device": ("devices", 82, "device models differ in speed"),
     "image": ("image or lock file", 76, "it holds every library that the step uses"),
     "argument": ("arguments", 74, "it configures the training"),
     "layout": ("layout as the framework made it", 72, "devices share the work differently"),
     "program": ("program of the step", 66, "a setting, an argument or code changed the compiled program"),
     "node": ("nodes", 60, "nodes differ in clocks, cooling and place in the network"),
-    "machine": ("machines", 58, "another machine feeds the devices, or is the device"),
+    "machine": ("machines", 58, "the machine feeds the devices or, on a CPU, is the device"),
     "version": ("versions", 45, "a package that training uses"),
     "environment": ("environment variables", 40, "a library may read it"),
-    "Stepmark": ("version of Stepmark", 22, "the programs that train and measure"),
+    "Stepmark": ("version of Stepmark", 22, "it contains the programs that train and measure"),
 }
 # Names that weigh more or less than the rest of their kind.
 SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("request", r"backend|engine", 112, "another framework"),
-    ("request", r"data", 62, "other data is read differently, and gives another loss"),
-    ("request", r"site", 55, "another place, with its own network and settings"),
-    ("request", r"window|steps", 48, "other steps count: step times settle over time"),
+    ("request", r"data", 62, "the time to load data may differ, and the loss differs"),
+    ("request", r"site", 55, "sites have different networks and settings"),
+    ("request", r"window|steps", 48, "different steps are measured, and step times settle over time"),
     (
         "version",
         r"jax|jaxlib|jax-cuda.*|libtpu|torch|triton|transformer[-_]engine.*|maxtext|nemo[-_]toolkit|nemo|megatron.*|"

@@ -88,7 +88,7 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 
 
 def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
-    """Compare by the first convention that all runs have with the same peak of the same precision."""
+    """Compare by the first combination of convention, peak and precision that all runs have."""
     found = [[_convention(one) for one in read(run)] for run in (*a, *b)]
     shared = next((one for one in found[0] if all(one in others for others in found)), None)
 

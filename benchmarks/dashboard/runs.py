@@ -72,7 +72,7 @@ def status(run: FinishedRun) -> str:
 
 
 def tflops(run: FinishedRun) -> str:
-    """Return the peak with many digits, because a measured peak differs between measurements."""
+    """Return the peak with six digits, which tell apart two measurements of a peak."""
     return f"{run.mfu.peak_tflops:.6g} TFLOP/s" if run.mfu.peak_tflops is not None else "unknown"
 
 

@@ -1,7 +1,7 @@
-"""Picks out the few lines of a log in which one of many words stands, at a cost that does not grow with the words.
+"""Finds the few lines of a log that contain one of many words. The cost does not grow with the number of words.
 
-A word is looked for by four of its bytes, the rarest: all groups of four bytes of a text are compared with those of
-all words at once. Pure.
+A word is searched for by its rarest group of four bytes: all groups of four bytes of a text are compared with those
+of all words at once. Pure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ class PickedLine(NamedTuple):
 
 
 class LinePicker:
-    """Knows the words; they are given in lower case, and have four bytes or more."""
+    """Holds the words to search for, in lower case and with at least four bytes each."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
         self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, and their place in each
@@ -48,7 +48,7 @@ class LinePicker:
         self._table[_hashed(self._groups)] = True
 
     def lines(self, text: bytes) -> Iterator[PickedLine]:
-        """The lines of a text in which one of the words stands, in their order."""
+        """Yield the lines of a text that contain one of the words, in their order."""
         lower = text.lower()
         picked: PickedLine | None = None
         line_feed = 0  # the next one, or the end of the text

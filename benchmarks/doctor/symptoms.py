@@ -150,7 +150,7 @@ class Symptoms:
 
     @cached_property
     def picker(self) -> "LinePicker":
-        """Picks out the lines with a word of a symptom, of a success, or of an error. Made when a log is read."""
+        """Finds the lines that contain a word of any symptom, success or error. Made when a log is read."""
         from benchmarks.doctor.picking import LinePicker
 
         return LinePicker(self.words())

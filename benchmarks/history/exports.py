@@ -68,7 +68,7 @@ def _start_text(entry: FinishedRun) -> str:
 
 
 def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
-    """Seconds a step, their interval, tokens/s, and MFU with all it takes to know which one."""
+    """Return seconds per step, their interval, tokens/s, and MFU with its convention and peak."""
     low, high = entry.metrics.seconds_low, entry.metrics.seconds_high
     peak = f"{entry.mfu.convention}, {entry.mfu.precision} {entry.mfu.peak_tflops or 0:.5g} TFLOP/s"
     return (
@@ -84,7 +84,7 @@ def _notes(entry: FinishedRun) -> list[str]:
     notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"not comparable: {reason}" for reason in entry.not_comparable]
     if entry.window.settling == "still moving":
-        notes.append(f"still moving: the median may be off by up to {entry.window.median_off_percent or 0:.2g}%")
+        notes.append(f"step times still moving: median off by up to {entry.window.median_off_percent or 0:.2g}%")
     if entry.slowed_by:
         notes.append(f"slowed on purpose by {entry.slowed_by:.0%}")
     called = [f"tag {tag}" for tag in entry.labels.tags]

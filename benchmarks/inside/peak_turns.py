@@ -1,4 +1,4 @@
-"""Times matmuls in turns inside a framework's environment: the part that all backends' peak programs share.
+"""Times interleaved matmuls inside a framework's environment. The peak programs of all backends share this part.
 
 It is loaded by its path and uses only the standard library. A program brings a `Device`, which makes matmuls and
 times calls of them. All matmuls of a precision take turns, so that a slow moment of the machine slows each of them.

@@ -1,4 +1,4 @@
-"""Becomes the program that follows `--`; under NVIDIA's profiler where this task's rank is one of those named.
+"""Replaces itself with the program after `--`, and runs it under nsys if this task's rank is one of `--ranks`.
 
     python under_nsys.py --ranks=0,8-15 --output=FOLDER/NAME -- PROGRAM ARGUMENT...
 
@@ -6,7 +6,7 @@ Every task of a phase starts through this script, by path, with Python 3.8 or ne
 replaces itself, so signals and exit codes are those of the program, or of nsys. A rank that cannot be recorded as
 requested exits at once with code 2, and its site ends the others, which would otherwise wait for it forever.
 
-The options of nsys are those of NVIDIA's own launcher (NeMo-Run 0.11.1) and recipes, as nsys has them from 2025 on.
+The options of nsys are those of NVIDIA's launcher (NeMo-Run 0.11.1) and recipes, with their names since nsys 2025.
 """
 
 from __future__ import annotations

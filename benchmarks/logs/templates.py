@@ -71,8 +71,8 @@ REPEATED = "a template can have a field only once"
 
 
 class Template:
-    """One template, compiled. `anchor` is the word of it that a log is searched for. One that only `begins` a line
-    takes any number for its step.
+    """One compiled template. `anchor` is its longest fixed text, which the log is searched for. With `begins`, it
+    finds only the beginning of a step's line, and also a step that cannot be read, such as 1e+3.
     """
 
     def __init__(self, text: str, *, begins: bool = False) -> None:
@@ -217,7 +217,7 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """Return the line around a word, and why it is incomplete; None if no report begins there."""
+        """Return the line around a word, and why it is cut off (empty: it is not); None if no report begins there."""
         rest, cut = window.line_from(found)
         before = window.text_before(found)
         text = before + rest
@@ -257,7 +257,7 @@ class TemplateFormat(LineFormat):
         )
 
     def _values(self, text: bytes, cut: str) -> dict[str, float] | None:
-        """The numbers of a step's line; None of a line that none begins in."""
+        """Return the numbers in a step's line, or None if no step's line begins in the text."""
         for template in self._lines:
             values = template.values_in(text, cut)
             if values is not None:
@@ -274,7 +274,7 @@ class TemplateFormat(LineFormat):
 
 
 def _finite(value: float | None) -> float | None:
-    """A rate of -100% is how nanoGPT and llm.c print that they know none."""
+    """Return a rate that can be real, or None. nanoGPT and llm.c print -100% for an unknown rate."""
     return value if value is not None and 0 <= value < math.inf else None
 
 

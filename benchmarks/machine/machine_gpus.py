@@ -79,7 +79,7 @@ def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool
 
 
 def kinds(gpus: Iterable[MachineGpu]) -> list[tuple[MachineGpu, ...]]:
-    """GPUs of one name together: the largest group first, and of two as large the one with more memory."""
+    """Return the GPUs grouped by name: the largest group first; of two equal groups, the one with more memory."""
     found: dict[str, list[MachineGpu]] = {}
     for gpu in gpus:
         found.setdefault(gpu.name, []).append(gpu)
@@ -151,7 +151,7 @@ def _scale(request: Request, row: Hardware, count: int, configs: Configs, backen
         return count
     try:
         recipe = choose_recipe(request, configs, row, backend)
-    except RequestError:  # which resolving says
+    except RequestError:  # resolving the request reports it
         return None
     return max((gpus for gpus in scales(recipe, row) if gpus <= count), default=None)
 
@@ -171,13 +171,13 @@ def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str
 
 
 def chosen(benchmark: Benchmark, machine: MachineGpus) -> list[MachineGpu]:
-    """The idle ones before others, in the order of the bus."""
+    """Return the GPUs of the run in the order of the bus: idle ones if there are enough."""
     here = of_hardware(machine.gpus, benchmark.hardware)
     return sorted(sorted(here, key=lambda gpu: bool(gpu.busy))[: benchmark.gpus], key=lambda gpu: gpu.index)
 
 
 def on_gpus(plan: Plan, gpus: Sequence[MachineGpu]) -> Plan:
-    """The plan with its GPUs by name: an index means another GPU wherever kinds are mixed."""
+    """Return the plan with the UUIDs of its GPUs. If kinds are mixed, CUDA and NVML count the GPUs differently."""
     if not gpus:
         return plan
     named = {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}

@@ -35,7 +35,7 @@ class MatmulShape(Value, frozen=True):
 
 
 class PeakRequest(Value, frozen=True):
-    """The measurements: every shape in every precision, in turns."""
+    """The measurements: every shape in every precision, interleaved."""
 
     shapes: list[MatmulShape]
     dtypes: list[str]

@@ -74,7 +74,7 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
     if usable is None or needed <= usable:
         return None
     return RequestError(
-        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, but can use {usable / 1e9:.1f} GB",
+        f"{benchmark.model.name} needs {needed / 1e9:.1f} GB on each GPU, but only {usable / 1e9:.1f} GB can be used",
         where=f"--model={benchmark.model.name} --gpus={benchmark.gpus}",
         why=f"{benchmark.hardware.title} has {(benchmark.hardware.memory_bytes or 0) / 1e9:.1f} GB; use more GPUs, "
         "a smaller micro_batch_size or a smaller sequence_length",

@@ -1,11 +1,11 @@
 """Counts parameters and model FLOPs. Every FLOP convention has a name, its formula and its source here.
 
-A convention gives the FLOPs of one trained token by the model's mathematics, without recomputation, which is in
-ledger.py. Peaks and MFU are in benchmarks/measuring/utilisation.py.
+A convention gives the FLOPs that the model's mathematics needs for one trained token. It excludes recomputation,
+which ledger.py counts. Peaks and MFU are in benchmarks/measuring/utilisation.py.
 
 Symbols: L layers, h hidden size, f FFN hidden size, V vocabulary, s sequence length, a attention heads,
-g query groups, d head dimension, N all parameters. The published formulas write h for a*d, which holds for
-every Llama; the form here holds without it.
+g query groups, d head dimension, N all parameters. The published formulas write h for a*d, because
+both are equal in every Llama. The formulas here do not assume that.
 """
 
 from collections.abc import Callable

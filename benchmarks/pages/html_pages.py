@@ -42,7 +42,7 @@ def write_html(places: list[str], output: Path) -> int:
 
 
 def write_page(html: str, output: Path) -> None:
-    """Whole or not at all; a folder that is not there is made."""
+    """Write the page atomically, and make its folder if it is missing."""
     refuse_place(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, html.encode())

@@ -145,7 +145,7 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
 def _not_written(folder: RunFolder, attempt: int, *, written: bool) -> list[str]:
     """Return why a run on this machine has no record of its end, if its launcher could leave the reason."""
     reason = None if written else folder.could_not_write(attempt)
-    return [f"the end of the run could not be written: {reason}"] if reason else []
+    return [f"the launcher could not record that the run ended: {reason}"] if reason else []
 
 
 def _unbound(ended: Sequence[ProcessEnd]) -> list[str]:

@@ -364,7 +364,7 @@ def without_result(run: Path) -> RequestError:
         what, command = "the run is still running: its launcher has its files open", "status.py"
     else:
         missing = STEPS if (run / RESULT).exists() else RESULT
-        what, command = f"the run was interrupted: {missing} is missing, and no launcher follows it", REPAIR
+        what, command = f"the run was interrupted: {missing} is missing, and its launcher is not running", REPAIR
     return RequestError(what, where=str(run), next_command=f"python launch/{command} {shlex.quote(str(run))}")
 
 

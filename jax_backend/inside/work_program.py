@@ -313,11 +313,12 @@ def count(program):
 
 
 def matmuls(module):
-    """(op_name, FLOPs) of every matmul that the program reaches, as often as its loops run."""
+    """Yield (op_name, FLOPs) of every matmul of the program. The FLOPs include all iterations of its loops."""
     for line, lines, times, branch, _ in module.executed(module.entry):
         if line.opcode == "dot":
             if branch or not times:
-                raise SystemExit(f"stepmark: unknown number of runs of this matmul: {line.name}")
+                where = "a conditional" if branch else "a loop of unknown length"
+                raise SystemExit(f"stepmark: this matmul is in {where} and cannot be counted: {line.name}")
             yield line.op_name, flops_of(line, lines) * times
         elif line.opcode in NOT_COUNTED or KERNEL.search(line.target):
             raise SystemExit(f"stepmark: this matmul cannot be counted: {line.name} ({line.opcode})")

@@ -321,8 +321,8 @@ def main(options):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
-    parser.add_argument("--pgle_runs", type=int, default=0, help="number of steps that jax's own PGLE profiles")
-    parser.add_argument("--pgle_settling", type=int, default=0, help="steps after its compilation that do not count")
+    parser.add_argument("--pgle_runs", type=int, default=0, help="number of steps that jax profiles for PGLE")
+    parser.add_argument("--pgle_settling", type=int, default=0, help="steps to exclude after PGLE recompiles")
     parser.add_argument("--pgle_profile", help="the profile.json of the profile that XLA must read")
     parser.add_argument("--hlo_dir", help="the folder to which rank 0 writes its program")
     return parser.parse_args(argv)

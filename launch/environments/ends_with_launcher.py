@@ -1,8 +1,8 @@
-"""Replace this process with a program that gets a signal to end when the launcher is gone.
+"""Replace this process with a program that gets SIGTERM when the launcher ends.
 
     ends_with_launcher.py PROGRAM...
 
-A killed launcher cannot end its containers, but the clients of docker and podman pass this signal on. (Linux)
+A killed launcher cannot stop its containers. The clients of docker and podman forward this SIGTERM to them. (Linux)
 """
 
 import ctypes

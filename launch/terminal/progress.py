@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Show(Protocol):
-    """A function that shows the work and its progress, at any rate; `more` is further text."""
+    """A function that shows the work and its progress. It may be called often. `more` is further text."""
 
     def __call__(self, doing: str, done: float = 0, total: float = 0, more: str = "", /) -> None: ...
 

@@ -1,8 +1,8 @@
-"""Inside a submission's container, on one node: the program, the data, PyTorch and the GPUs that were asked for.
+"""Check the program, the data, PyTorch and the number of GPUs on one node, inside a submission's container.
 
-    mlperf_check.py GPUS PATH=BYTES...      BYTES may be empty: it must be there, and not be empty
+    mlperf_check.py GPUS PATH=BYTES...      without BYTES, the file may have any size above 0
 
-A folder must hold something. The last line is `stepmark check: ...`, as benchmarks/backend.py: Checks has it.
+A folder must not be empty. The last line is `stepmark check: ...`, in the format of benchmarks/backend.py: Checks.
 """
 
 import os
@@ -20,7 +20,7 @@ DATA = "run python launch/setup.py --site=NAME --task=mlperf --model=NAME --out=
 
 
 def look(gpus, files):
-    """{versions}, or the first thing that is wrong."""
+    """Return the versions; raise CheckFailure if something is wrong."""
     wanted = [text.rpartition("=") for text in files]
     faults = [fault for path, _, size in wanted if (fault := fault_of(Path(path), size))]
     for fault in faults:

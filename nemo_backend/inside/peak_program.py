@@ -15,11 +15,11 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import peak_turns as turns  # noqa: E402
 
-FP8_WAY = "fp8: one scale a tensor, e4m3 in, bf16 out, sums in the fast way that Transformer Engine takes forward"
+FP8_WAY = "fp8: one scale per tensor, e4m3 in, bf16 out, fast accumulation as in Transformer Engine's forward pass"
 
 
 class Torch(turns.Device):
-    """The first GPU, or all cores of the CPU, as the worker takes them."""
+    """The device that the worker uses: the first GPU, or all cores of the CPU."""
 
     def __init__(self, platform: str) -> None:
         super().__init__(platform)

@@ -39,7 +39,7 @@ def run_of(place: Path, number: int, seconds: float, tag: str) -> RunFolder:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three runs tagged before and three tagged after, which are 5% slower; in turns."""
+    """Three runs tagged before alternate with three tagged after, which are 5% slower."""
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "home"))
     place = tmp_path / "results"
     place.mkdir()

@@ -1,6 +1,6 @@
-"""The outputs of a night: the report on the screen, as Markdown, JUnit, HTML and a workflow's summary; a dry run.
+"""The outputs of a night: its report as text, Markdown, JUnit, HTML and a workflow's summary; the text of a dry run.
 
-None of them changes the exit code, which is the night's.
+None of them changes the exit code of the night.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Outputs(NamedTuple):
     html: str | None = None
 
     def check(self) -> None:
-        """Before hours of runs: can these files be written?"""
+        """Refuse files that cannot be written, before the runs begin."""
         for flag, place in self._asdict().items():
             if place is None:
                 continue
@@ -88,7 +88,7 @@ def plan_text(
     site: str,
     budget: int,
 ) -> str:
-    """The cells, what they mean, and what a night costs in runs."""
+    """Return the text of a dry run: the cells, the metrics, and the number of runs per night."""
     rows = [
         (name, f"{scale_text(scale_of(one))}, {one.dtype}, {one.steps} steps, window {one.window}")
         for name, one in benchmarks.items()

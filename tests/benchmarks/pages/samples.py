@@ -26,7 +26,7 @@ from tests.benchmarks.nightly.nights_made import CELL, GATED, entry, judged, rep
 
 CONFIGS = Configs()
 NOT_TESTED = Verdict.NOT_TESTED
-CAUTION = Caution(kind="not interleaved", text="not run in turns")
+CAUTION = Caution(kind="not interleaved", text="the runs do not alternate")
 
 
 def difference(name: str = "seconds per step", verdict: Verdict = Verdict.WORSE, **changes: Any) -> Difference:

@@ -53,7 +53,7 @@ def test_a_comparison_says_every_sentence_and_every_figure() -> None:
     read = Reader(page(comparison_part(made)))
     for text in [one.why for one in made.differences] + [one.why for one in made.causes or []]:
         assert text in read.text
-    assert "not run in turns" in read.text
+    assert "do not alternate" in read.text
     assert "last loss: differs by more" in read.text
     for one in made.differences:
         assert one.name in read.text
