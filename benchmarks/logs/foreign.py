@@ -111,7 +111,7 @@ def summarise_foreign(
             "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
             "notes": [
                 of_times,
-                *([f"its TFLOP/s are {counted_by.text}"] if counted_by else []),
+                *([f"its TFLOP/s imply {counted_by.text}"] if counted_by else []),
                 *_other_mfu_than_the_log(figures.mfu or [], marked),
                 *_stride_notes(steps),
                 *figures.notes,

@@ -108,10 +108,10 @@ class Attribution(NamedTuple):
 def attribute(
     model: Model, sequence_length: int, flops_per_token: float, uncertainty: float, names: Iterable[str]
 ) -> Attribution:
-    """The convention that gives so many FLOPs a token, within what rounding leaves open (relative)."""
+    """Return the convention that gives these FLOPs per token, within the relative uncertainty of its digits."""
     counted = {name: flops.flops_per_token(model, sequence_length, name) for name in names}
     near = [name for name, value in counted.items() if abs(flops_per_token / value - 1) <= uncertainty]
-    shown = f"{flops_per_token / 1e9:.4g} GFLOP a token"
+    shown = f"{flops_per_token / 1e9:.4g} GFLOP per token"
     if near and max(counted[n] for n in near) / min(counted[n] for n in near) - 1 < SAME:
         others = f" ({' and '.join(near[1:])} counts the same here)" if near[1:] else ""
         return Attribution(flops_per_token, near[0], f"{shown}: the convention is {near[0]}{others}")

@@ -172,9 +172,9 @@ def test_a_result_is_invalid_where_the_log_says_other_than_the_flags_or_did_not_
 
 def test_whose_convention_the_printed_tflops_are(log: Log) -> None:
     notes = as_json(f"--log={REAL_LOG}", *TINY)["result"]["notes"]
-    assert "its TFLOP/s are 0.0006409 GFLOP a token: the convention is causal" in notes
+    assert "its TFLOP/s imply 0.0006409 GFLOP per token: the convention is causal" in notes
     for tflops, words in (
-        (45.0, "51.5 GFLOP a token: the convention is causal"),
+        (45.0, "51.5 GFLOP per token: the convention is causal"),
         (45.2, "the nearest is causal, +0.5%"),
     ):
         flag = log("megatron.log", megatron_lines(range(1, 51), tflops=tflops, ms=150_000))
