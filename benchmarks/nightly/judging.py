@@ -1,6 +1,6 @@
-"""The runs of a night and the nights before -> its report. Starts and writes nothing.
+"""Judge the runs of a night against earlier nights and build the night's report. Starts and writes nothing.
 
-Before anything is judged, the runs of a cell are a CellReport without judgements.
+Until a cell is judged, its runs are kept as a CellReport without judgements.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,9 +40,9 @@ class Judge:
     def judge(
         self, runs: Mapping[str, CellReport], *, final: bool
     ) -> tuple[list[CellReport], dict[str, gate.Urgency]]:
-        """Return the cells' reports, and how urgently suspect cells need re-runs.
+        """Return the cells' reports, and how urgently each suspect cell needs re-runs.
 
-        `final`: there are no more re-runs.
+        `final` is true if the night starts no more re-runs.
         """
         control: Mapping[str, float] = {}
         for cell in self._cells:
@@ -102,7 +102,7 @@ def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: flo
 
 
 def report_of(frame: NightReport, cells: list[CellReport], budget: Budget, finished: str | None) -> NightReport:
-    """Return `frame` with the reports of its cells, and the verdict and exit code of the night."""
+    """Return `frame` completed with the cells' reports and with the verdict and exit code of the night."""
     blind = gate.blind_below(cells, frame.must_detect)
     code = gate.exit_code(cells)
     return replace(

@@ -1,7 +1,7 @@
-"""A night as JUnit XML, as Jenkins, GitLab and GitHub Actions read it. Pure.
+"""A night as JUnit XML, which Jenkins, GitLab and GitHub Actions can read. Pure.
 
-Each cell and figure is a test case. A regression is a failure, a run without a valid result an error, and a figure
-without enough nights a skipped test. A watched figure passes, with its verdict in the output.
+Each figure of each cell is a test case. A regression is a failure, a run without a valid result is an error, and a
+figure with too few nights is a skipped test. A watched figure always passes; the output contains its verdict.
 """
 
 import re
@@ -23,7 +23,7 @@ from benchmarks.verdict import Verdict
 
 _FORBIDDEN = re.compile(
     r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)  # by XML 1.0; logs are full of them
+)  # XML 1.0 forbids these characters, and logs contain many of them
 
 
 def junit_xml(report: NightReport) -> str:

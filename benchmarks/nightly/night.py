@@ -1,4 +1,4 @@
-"""A night of a suite, judged: each cell by each figure, and the verdict and exit code of the whole night. Pure."""
+"""Judge a night: a verdict for each figure of each cell, and the verdict and exit code of the whole night. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -24,23 +24,23 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import reasons_text
 from benchmarks.verdict import Verdict
 
-# The later, the worse.
+# From the best verdict to the worst.
 BADNESS = (Verdict.SAME, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.WORSE)
-MUST_DETECT = 10.0  # percent; without `must_detect` of the suite
+MUST_DETECT = 10.0  # percent; used if the suite does not set `must_detect`
 RUNNING, MISSING = "running", "missing"
 
-Urgency = tuple[bool, float]  # of a suspicion: whether it is only watched, and p; the smallest comes first
+Urgency = tuple[bool, float]  # of re-runs: whether the figure is only watched, and its p; the smallest goes first
 
 
 class Memory(NamedTuple):
-    """The verdicts of earlier nights, and the user's decisions since."""
+    """The verdicts of earlier nights, and the new levels that the user has accepted."""
 
     judged: Mapping[tuple[str, str, str], MetricJudgement] = {}  # by cell, metric and night
     accepted: Collection[tuple[str, str]] = ()  # cell and night
 
 
 def memory_of(reports: Sequence[NightReport], accepted: Collection[tuple[str, str]], before: str) -> Memory:
-    """Return what is known of the nights before one."""
+    """Return the verdicts and decisions about the nights before the night `before`."""
     judged = {
         (cell.cell, one.metric.name, report.night): one
         for report in reports
@@ -66,7 +66,7 @@ class CellRuns(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """The nights of one figure, the latest last."""
+    """The values of one figure, one for each night; the latest night is the last."""
 
     points: list[NightPoint]
     values: list[float]
@@ -107,7 +107,7 @@ def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> 
 
 
 def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory) -> dict[str, float]:
-    """Return how far the control cell's first run is off, as logarithms by figure; only what the screen sees."""
+    """Return how far the control cell's first run is from its baseline, as a logarithm for each suspect figure."""
     found: dict[str, float] = {}
     for metric in (one.metric for one in watched if one.metric.name in CONTROLLED):
         value = value_of(cell_runs.entry, metric)
@@ -120,7 +120,7 @@ def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory:
 def judge_metric(
     cell_runs: CellRuns, watched: WatchedMetric, memory: Memory, control: Mapping[str, float]
 ) -> tuple[MetricJudgement, Urgency | None]:
-    """Return the judgement, and how urgently re-runs are needed; None if they are not."""
+    """Return the judgement, and how urgently it needs re-runs; None if it needs none."""
     metric = watched.metric
     value = value_of(cell_runs.entry, metric)
     if value is None:
@@ -150,9 +150,9 @@ def judge_metric(
 
 
 def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
-    """Return `inconclusive` if a drift within the runs may explain the verdict.
+    """Change the verdict to `inconclusive` if a drift of the step time within the runs may explain it.
 
-    It may if the step time of either side was still moving, and that of the other side was not.
+    Drift may explain it if the step time of one side was still moving and the step time of the other side was not.
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]
@@ -174,7 +174,7 @@ def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str])
 def judge_cell(
     cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory, control: Mapping[str, float] | None = None
 ) -> tuple[CellReport, Urgency | None]:
-    """Return the report, and how urgently re-runs are needed. `control`: what `control_moves` returned."""
+    """Return the report, and how urgently the cell needs re-runs. `control` is the result of `control_moves`."""
     entry, cell, reruns = cell_runs.entry, cell_runs.cell, cell_runs.reruns or ()
     failed = [one for one in reruns if one.status != "valid"]
     notes = [f"re-run {one.run_id} is {one.status}: {reasons_text(one.reasons)}" for one in failed]
@@ -202,7 +202,7 @@ def judge_cell(
 
 
 def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]) -> CellReport:
-    """Return the report of a cell without a judgement: not started, still running, or without a result."""
+    """Return the report of a cell that cannot be judged: not started, still running, or without a result."""
     return CellReport(
         cell=cell.name,
         title=cell.title,
@@ -213,7 +213,7 @@ def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]
     )
 
 
-# --- all of them ----------------------------------------------------------------------------------
+# --- the whole night ------------------------------------------------------------------------------
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -221,9 +221,9 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def exit_code(cells: Sequence[CellReport]) -> int:
-    """A run that failed or never ran outranks a regression, because its result is unknown.
+    """Return the exit code of the night. A run that failed or never ran outranks a regression: its result is unknown.
 
-    So does a failed re-run that had to confirm a suspicion.
+    A failed re-run that left a suspicion open outranks a regression for the same reason.
     """
     if any(cell.status not in ("valid", "invalid") or cell.failed_reruns for cell in cells):
         return EXIT_FAILED
@@ -233,14 +233,14 @@ def exit_code(cells: Sequence[CellReport]) -> int:
 
 
 def blind_below(cells: Sequence[CellReport], must_detect: float | None) -> float | None:
-    """Return the largest change in percent that a cell cannot see, if it is more than the night must see."""
+    """Return the largest change in percent that a cell cannot detect; None if the night detects all it must."""
     gating = [one for cell in cells if not cell.is_control for one in cell.judgements if one.gates]
     worst = max((one.smallest_detectable_percent or 0.0 for one in gating), default=0.0)
     return worst if worst > (must_detect or MUST_DETECT) else None
 
 
 def grant(suspicions: Mapping[str, Urgency], each: int, left: int) -> tuple[list[str], list[str]]:
-    """Return the cells that get re-runs and those that do not: the most urgent first, as far as the budget goes."""
+    """Return the cells that get re-runs, the most urgent first, and the cells that exceed the budget."""
     order = sorted(suspicions, key=lambda name: (suspicions[name], name))
     affordable = max(left, 0) // each
     return order[:affordable], order[affordable:]

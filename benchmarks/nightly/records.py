@@ -1,7 +1,7 @@
-"""The files of a suite's nights: a record of each, and the user's decisions.
+"""The files of a suite's nights: a record of each night, and the user's decisions.
 
-<output_dir>/nights/<suite>/<night>.json (and .md), decisions.jsonl. The launcher writes the record before each start
-and after each end, so that it can resume a night after it was killed.
+They are <output_dir>/nights/<suite>/<night>.json (and .md) and decisions.jsonl. The launcher writes the record before
+each run starts and after it ends, so that a killed launcher can resume the night.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from benchmarks.runs.runfolder import write_atomically
 
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 DECISIONS = "decisions.jsonl"
-# The same command resumes a night that a crash has interrupted, but not a week later.
+# Within this time, the same command resumes a night that a crash interrupted. Later it starts a new night.
 RESUMED_WITHIN_HOURS = 12.0
-MOST_SHOWN = 5  # folders or records that cannot be read
+MOST_SHOWN = 5  # problems with folders or records that cannot be read
 
 
 class Records:
@@ -41,7 +41,7 @@ class Records:
         return self.folder / f"{night}.json"
 
     def new_night(self) -> str:
-        """A name that sorts by time, and that no night has."""
+        """Return an unused name for a night, which sorts by time."""
         while self.path(night := time.strftime(NIGHT_FORMAT, time.gmtime())).exists():
             time.sleep(0.1)
         return night
@@ -53,7 +53,7 @@ class Records:
         return read_record(self.path(night), NightReport, "night", "")
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:
-        """Return the newest records, oldest first, and the problems of those that cannot be read."""
+        """Return the newest records, oldest first, and a message for each record that cannot be read."""
         found, problems = [], []
         for night in self.nights()[-MOST_NIGHTS:]:
             try:
@@ -68,7 +68,7 @@ class Records:
             write_atomically(self.path(report.night).with_suffix(".md"), markdown(report).encode())
 
     def unfinished(self, site: str, slowed_by: float) -> NightReport | None:
-        """The latest night, if a launcher has left it half done."""
+        """Return the latest night if its launcher stopped before the night was complete; otherwise None."""
         reports, _ = self.read_newest()
         for report in reversed(reports):
             if (report.site, report.slowed_by) == (site, slowed_by):
@@ -76,7 +76,7 @@ class Records:
                 return report if report.finished is None and hours < RESUMED_WITHIN_HOURS else None
         return None
 
-    # --- what people have decided ---
+    # --- the user's decisions ---
 
     def accept(self, cell: str, night: str, because: str) -> Acceptance:
         user = "unknown"
@@ -84,7 +84,7 @@ class Records:
             user = getpass.getuser()
         acceptance = Acceptance(cell=cell, night=night, because=because, accepted_at=now(), by=user)
         self.folder.mkdir(parents=True, exist_ok=True)
-        own = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # a link may lead to any file of this user
+        own = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # a link could point to any file of this user
         with os.fdopen(os.open(self.folder / DECISIONS, own, 0o666), "ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(msgspec.json.encode(acceptance) + b"\n")
@@ -93,7 +93,7 @@ class Records:
         return acceptance
 
     def accepted(self) -> tuple[list[Acceptance], list[str]]:
-        """Return the recorded acceptances, oldest first, and the problems of lines that cannot be read."""
+        """Return the decisions, the oldest first, and a message for each line that cannot be read."""
         path = self.folder / DECISIONS
         found: list[Acceptance] = []
         problems = []

@@ -1,7 +1,7 @@
 """A rehearsal: a simulated history of one cell, made from one real run and judged night by night by the rule.
 
-It shows every verdict before a suite has enough nights. The real run's step time is scaled into that of each night.
-These runs have no folder, so no history can hold them.
+It shows every verdict before a suite has enough nights. Each simulated run is the real run with a scaled step time.
+The simulated runs have no folder, so they never enter a history.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.text import columns, percent_text
 
 MARK = "rehearsed"
-# Percent from the level: a quiet machine, 0.15% from night to night.
+# Differences from the usual step time in percent: a quiet machine that varies by 0.15% from night to night.
 HISTORY = (0.12, -0.16, 0.05, -0.08, 0.2, -0.14, 0.03, -0.21, 0.15, 0.04)
 USUAL = (0.07, -0.1, 0.02)
 SLOW, FAST = (5.1, 4.9, 5.0), (-5.1, -4.9, -5.0)
-NOISY = 50  # times the usual differences, which no gate sees through
+NOISY = 50  # times the usual differences: too much noise for any gate
 
 
 class Act(NamedTuple):
-    """One night: what happens, and its step times in percent from the level."""
+    """One simulated night: what happens, and its step times as differences from the usual step time in percent."""
 
     what: str
     percent: float
@@ -68,7 +68,7 @@ class RehearsedNight(NamedTuple):
 
 
 def newest_real(suite: str, cells: Sequence[Cell], output_dir: Path) -> Real | None:
-    """Return a run of the newest night that has one."""
+    """Return a run that can be scaled, from the newest night that has such a run."""
     by_name = {cell.name: cell for cell in cells}
     reports, _ = Records(output_dir, suite).read_newest()
     for report in reversed(reports):
@@ -87,7 +87,7 @@ def can_be_scaled(run: FinishedRun) -> bool:
 def play(
     real: Real, suite: str, watched: Sequence[WatchedMetric], must_detect: float | None = None
 ) -> list[RehearsedNight]:
-    """Return every act, each night judged with the verdicts of those before."""
+    """Return every simulated night. Each is judged with the verdicts of the nights before it."""
     times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # what a rehearsal changes
     cell = real.cell._replace(is_control=False)
     past: list[FinishedRun] = []
@@ -117,7 +117,7 @@ def play(
 
 
 def rehearsal_text(suite: str, real: Real, played: Sequence[RehearsedNight]) -> str:
-    """Return a table and the reasons. Every line with a figure shows that it is rehearsed."""
+    """Return the table of nights and the reasons for the verdicts. Lines with figures are marked as rehearsed."""
     rows = [
         ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE"),
         (f"{MARK} 1-{len(HISTORY)}: {ACTS[0].what}", "-", "-", NO_VERDICT, str(played[0].exit_code)),

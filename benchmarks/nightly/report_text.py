@@ -1,4 +1,4 @@
-"""A night as text: the table on the screen, the same as Markdown, and what the night could not see. Pure."""
+"""A night as text: the report for the screen and as Markdown, and the changes it could not see. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from benchmarks.text import (
 from benchmarks.verdict import Verdict
 
 SHOWN_LEFT_OUT = 4
-USUAL_PLACE = "results"  # of runs, without --output_dir
+USUAL_PLACE = "results"  # the folder of the runs if --output_dir is not passed
 NO_VERDICT = "no verdict yet"
 COMPARED = "compare.py differs from the gate, because it takes every run of this night and of the nights before"
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 
 def value_text(metric: Metric, value: float | None) -> str:
-    """Return a value with its unit. The mean over the median is shown as the excess."""
+    """Return a value with its unit. A ratio is shown as its difference from 1 in percent."""
     if value is None:
         return "-"
     if metric.unit == "s":
@@ -48,7 +48,7 @@ def change_text(one: MetricJudgement) -> str:
 
 
 def slowed_text(report: NightReport) -> str:
-    """Return an empty text if the night was not slowed on purpose."""
+    """Return a note that the night was slowed on purpose; empty if it was not."""
     return f"slowed on purpose by {report.slowed_by:.0%}: a trial of the gate" if report.slowed_by else ""
 
 
@@ -79,7 +79,7 @@ def headline(report: NightReport) -> str:
 
 
 def blind_rows(report: NightReport) -> Rows:
-    """Return which cell is blind, why, and what helps; empty if the night can see enough."""
+    """Return which cells are blind, why, and what helps; empty if the night detects all it must."""
     blind = report.blind_below_percent
     if blind is None:
         return []
@@ -129,14 +129,14 @@ def rows(cell: CellReport) -> list[tuple[str, ...]]:
 
 
 def details(cell: CellReport) -> Rows:
-    """Return what the table does not show of a cell; also on the page of a night."""
+    """Return the facts about a cell that the table does not show. The page of a night shows them as well."""
     rows = _labelled(
         "run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in folded(cell.reasons))]
     )
     rows += _labelled("new baseline", cell.new_baseline)
     for one in cell.judgements:
         if _waits(cell) and is_short(one):
-            continue  # first_verdicts has it for all figures at once
+            continue  # first_verdicts reports the missing nights of all figures in one line
         since = [f"since night {one.since}"] if one.since else []
         first, *again = (value_text(one.metric, value) for value in (one.latest, *one.confirmations))
         runs = [f"first run: {first}; re-runs: {', '.join(again)}"] if again else []
@@ -166,7 +166,7 @@ def end(report: NightReport) -> Rows:
 
 
 def _why_exit_code(report: NightReport) -> str:
-    """Return the first reason of `night.exit_code` that holds, and its cells."""
+    """Return the reason for the exit code, and its cells. The order is that of `night.exit_code`."""
     if report.exit_code == EXIT_VALID:
         return "no regression was seen"
     cells = report.cells
@@ -182,7 +182,7 @@ def _why_exit_code(report: NightReport) -> str:
 
 
 def next_commands(report: NightReport) -> list[str]:
-    """Return the comparison with earlier nights for a regression, and the search for the cause for a failed run."""
+    """Return a command for each regression, which compares it with earlier nights, and for each failed run."""
     place = report.history[0] if report.history else USUAL_PLACE
     where = "" if place == USUAL_PLACE else f" --output_dir={place}"
     found = []
@@ -197,7 +197,7 @@ def next_commands(report: NightReport) -> list[str]:
 
 
 def first_verdicts(report: NightReport) -> list[str]:
-    """Return, for cells with too few nights, how many are missing until the first verdict comes."""
+    """Return, for the cells with too few nights, after how many more nights their first verdict comes."""
     waiting: dict[int, list[str]] = {}  # nights that count -> cells
     for cell in filter(_waits, report.cells):
         waiting.setdefault(_nights_so_far(report, cell), []).append(cell.cell)
@@ -210,7 +210,7 @@ def first_verdicts(report: NightReport) -> list[str]:
 
 
 def _nights_so_far(report: NightReport, cell: CellReport) -> int:
-    """Return how many nights of a waiting cell count toward its baseline, with this one if it counts."""
+    """Return how many nights of a waiting cell count toward its baseline, including this night if it counts."""
     needed = max(one.nights_needed or 0 for one in cell.judgements)
     return FEWEST_BASELINE_NIGHTS - needed + int(cell.status == "valid" and not report.slowed_by)
 
@@ -257,7 +257,7 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
 
 
 def night_notes(cells: Sequence[CellReport]) -> list[str]:
-    """Return what only shows when all cells are compared."""
+    """Return the notes that follow from all cells together."""
     judged = [cell for cell in cells if cell.judgements]
     notes = []
     if len(judged) > 1 and all(cell.is_regression for cell in judged):

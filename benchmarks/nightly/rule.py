@@ -1,12 +1,12 @@
-"""The rule: nights of one figure -> a verdict and its reason. Pure.
+"""The rule that turns the nights of one figure into a verdict with a reason. Pure.
 
-The rule compares logarithms, so differences are ratios. One night is one value: its steps and re-runs share what
-differs from night to night. `tests/simulate.py` prints how often the rule is wrong.
+The rule compares logarithms, so differences are ratios. Each night is one value, because the steps and re-runs of a
+night are not independent. `tests/simulate.py` prints how often the rule is wrong.
 
-1. Screen: a t test of the latest night against the baseline nights. If it passes, the night is suspect.
-2. Confirm: the same test of the median of 3 re-runs with a smaller p. If it passes, the verdict is `worse` or
-   `better`. If the control cell moved in the same direction, the verdict is `inconclusive`: the night was slow.
-3. `same` if the interval of the last 3 nights is within the margin. Otherwise `inconclusive`.
+1. Screen: a t test of the latest night against the baseline nights. If the difference is significant, the night is
+   suspect. If the control cell moved in the same direction, the verdict is `inconclusive`: the whole night was slow.
+2. Confirm: the same test of the median of 3 re-runs, with a smaller p. If significant, it is `worse` or `better`.
+3. Otherwise the night is `same` if the interval of the last 3 nights is within the margin, or else `inconclusive`.
 """
 
 import math
@@ -18,34 +18,34 @@ from benchmarks.nightly.values import Direction, RuleVerdict, Suspicion
 from benchmarks.text import percent_text, plural
 from benchmarks.verdict import Verdict
 
-BASELINE_NIGHTS = 20  # a month of working days: enough for a spread, and it follows a machine that ages
-FEWEST_BASELINE_NIGHTS = 10  # a t test on 5 nights finds nothing below 1.5 times what one on 10 nights finds
-RECENT_NIGHTS = 3  # the interval behind `same` averages these nights, so they are not in the baseline
+BASELINE_NIGHTS = 20  # a month of working days: enough to estimate the noise, and recent if the machine ages
+FEWEST_BASELINE_NIGHTS = 10  # the smallest change that a t test on 5 nights detects is 1.5 times larger
+RECENT_NIGHTS = 3  # the verdict `same` needs the mean of these nights, so the baseline excludes them
 CONFIRMATIONS = 3  # the median of 3 re-runs withstands one outlier
 SCREEN_P = 0.05  # a false suspicion costs only re-runs
-CONFIRM_P = 0.005  # simulated: with the screen less than 0.5% false alarms a night and cell
-CLIP_DEVIATIONS = 2.5  # baseline nights further from the median count as if they were this far
-OUTLIERS = 0.15  # share of the baseline nights; if more would be clipped, they are noise and no outliers
-LEAST_NOISE = 0.001  # medians of runs of one day differ by 0.1% on the middle cluster of MLPerf v5.1
+CONFIRM_P = 0.005  # in simulations, screen and confirmation give fewer than 0.5% false alarms per night and cell
+CLIP_DEVIATIONS = 2.5  # a baseline night further from the median is moved to this distance
+OUTLIERS = 0.15  # share of the baseline nights; if clipping would change more, they are noise, not outliers
+LEAST_NOISE = 0.001  # run medians of one day differ by 0.1% on a typical cluster of MLPerf v5.1
 RELEVANT = 0.005  # smaller changes are never suspect
-MARGIN = 0.01  # changes within it are `same`
-CONFIDENCE = 0.90  # of intervals: two one-sided tests at 5%
-POWER = 0.80  # of the smallest detectable change
+MARGIN = 0.01  # changes within the margin are `same`
+CONFIDENCE = 0.90  # of every interval: two one-sided tests at 5%
+POWER = 0.80  # the probability of detecting the smallest detectable change
 
 
 class Level(NamedTuple):
     """The level that the latest night is compared with."""
 
     centre: float  # logarithm
-    deviation: float  # of one night, as a share
+    deviation: float  # standard deviation from night to night, as a share of the level
     nights: int
 
     def error(self, variance: float = 1.0) -> float:
-        """Return the standard error of a distance from the centre; `variance` is in units of one night's."""
+        """Return the standard error of a distance from the centre; `variance` is relative to that of one night."""
         return self.deviation * math.sqrt(variance + 1 / self.nights)
 
     def p(self, distance: float) -> float:
-        """Return the probability of this distance or more by chance, on this side."""
+        """Return the one-sided probability of this distance or a larger one by chance."""
         from scipy.special import stdtr
 
         return float(stdtr(self.nights - 1, -abs(distance) / self.error()))
@@ -56,7 +56,7 @@ class Level(NamedTuple):
         return float(stdtrit(self.nights - 1, probability))
 
     def reach(self, variance: float) -> float:
-        """Return half of the interval of a distance."""
+        """Return half the width of the interval around a distance."""
         return self.quantile((1 + CONFIDENCE) / 2) * self.error(variance)
 
 
@@ -66,7 +66,7 @@ class Test(NamedTuple):
     of: str
     distance: float
     p: float
-    variance: float = 1.0  # in units of one night's
+    variance: float = 1.0  # relative to the variance of one night
 
     def passes(self, p: float) -> bool:
         return self.p < p and abs(self.distance) >= math.log1p(RELEVANT)
@@ -75,8 +75,8 @@ class Test(NamedTuple):
 def level_of(logs: Sequence[float]) -> Level:
     """Return the mean and the spread of the baseline nights, with outliers clipped.
 
-    If they are many, such as in a bimodal baseline, no night is clipped, because the next one can be as far away.
-    Clipping narrows the spread; 1 + 1/n restores the 5% and the 0.5% tail for 10 to 20 nights (simulated).
+    If there are many outliers, as in a bimodal baseline, nothing is clipped: the next night can be as far away.
+    Clipping makes the spread too small. The factor 1 + 1/n corrects it for 10 to 20 nights (by simulation).
     """
     middle = statistics.median(logs)
     unit = max(1.4826 * statistics.median(abs(log - middle) for log in logs), LEAST_NOISE)
@@ -99,8 +99,8 @@ def judge(
 ) -> RuleVerdict:
     """Return the verdict on the latest night, `recent[-1]`. All values are above 0.
 
-    `reruns` is None before any re-run, and empty if there can be none. `alarm` is the verdict of an open alarm: it
-    needs no new confirmation. `control` is the distance of a control cell that moved, as a logarithm.
+    `reruns` is None before any re-run, and empty if no re-run is possible. `alarm` is the verdict of an open alarm,
+    which needs no new confirmation. `control` is how far the control cell moved, as a logarithm; None: not at all.
     """
     if len(baseline) < FEWEST_BASELINE_NIGHTS:
         count = len(baseline)
@@ -128,7 +128,7 @@ def judge(
 def _confirm(
     level: Level, nights: Sequence[float], reruns: Sequence[float], screen: Test, direction: Direction
 ) -> RuleVerdict:
-    # The median counts as one night: re-runs of one night share what the night has.
+    # The median of the re-runs counts as one night, because re-runs of one night are not independent.
     middle = statistics.median(reruns)
     confirm = _test(f"the median of {len(reruns)} re-runs is", level, middle, direction)
     if confirm.passes(CONFIRM_P) and confirm.distance * screen.distance > 0:
@@ -138,7 +138,7 @@ def _confirm(
 
 
 def screen_distance(baseline: Sequence[float], latest: float) -> float | None:
-    """Return how far the latest night is from the level, as a logarithm; None if the screen sees nothing."""
+    """Return how far the latest night is from the baseline, as a logarithm; None if the night is not suspect."""
     if len(baseline) < FEWEST_BASELINE_NIGHTS:
         return None
     level = level_of([math.log(value) for value in baseline])
@@ -147,7 +147,7 @@ def screen_distance(baseline: Sequence[float], latest: float) -> float | None:
 
 
 def smallest_detectable(level: Level, direction: Direction) -> float:
-    """Return the change, as a logarithm, that the re-runs of the first night confirm in 4 of 5 cases."""
+    """Return the smallest change, as a logarithm, that re-runs in its first night confirm in 4 of 5 cases."""
     limit = level.quantile(1 - CONFIRM_P / _sides(direction)) + level.quantile(POWER)
     return max(limit * level.error(), math.log1p(RELEVANT))
 
@@ -167,7 +167,7 @@ def _side(test: Test, direction: Direction) -> Verdict:
 
 
 def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, reruns: int = 0) -> RuleVerdict:
-    """Return `same` if the interval of the recent nights' mean is within the margin."""
+    """Return `same` if the interval of the recent nights' mean is within the margin, or `inconclusive` if not."""
     of = "the latest night is" if len(nights) == 1 else f"the mean of the last {len(nights)} nights is"
     mean = _test(of, level, statistics.fmean(nights), direction)._replace(variance=1 / len(nights))
     suspicion = Suspicion.REFUTED if reruns else Suspicion.NONE

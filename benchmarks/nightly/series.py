@@ -1,14 +1,14 @@
-"""The nights of a cell, oldest first, which never count, and which the latest one is compared with. Pure.
+"""Divide the earlier nights of a cell into its baseline, the recent nights, and nights that are excluded. Pure.
 
-A night counts if its run is valid, was not slowed on purpose, may be compared, and has the benchmark, environment and
-machine of the latest run. The report names every other run, and what changed when a new baseline begins.
+A night counts if its run is valid, comparable and not slowed on purpose, and if its benchmark, environment and
+machine are those of the latest run. The report lists every other run, and what changed when a new baseline begins.
 
-The newest baseline night is 3 nights old, because the latest 3 nights are judged together. A short history shortens
-this gap: ten nights are a baseline, and the eleventh is judged.
+The newest baseline night is 3 nights old, because the latest 3 nights are judged together. If the history is short,
+the gap is smaller: ten nights are a baseline, and the eleventh is judged.
 
-A suspect night that no re-runs confirmed or refuted never enters a baseline. An alarm opens with the first confirmed
-`worse` or `better`. While it is open, the baseline does not move. It closes after a night of `same`, after 3 nights
-in a row without suspicion, or when the user accepts the new level. A `better` of 10 nights is accepted by itself.
+A suspect night that re-runs neither confirmed nor refuted never enters a baseline. An alarm opens with the first
+confirmed `worse` or `better`. While it is open, the baseline stays fixed. It closes after a night of `same`, after 3
+nights in a row without suspicion, or when a new level is accepted: by the user, or if it was `better` for 10 nights.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,9 +22,9 @@ from benchmarks.text import reasons_text
 from benchmarks.values import Value
 from benchmarks.verdict import Verdict
 
-MOST_NIGHTS = 100  # that are looked back on; the rule needs some 30, an alarm may stay open for longer
+MOST_NIGHTS = 100  # earlier nights to read; the rule needs about 30, and more while an alarm is open
 MOST_SHOWN = 60  # nights in a record
-CALM_NIGHTS = 3  # without suspicion, that close an alarm
+CALM_NIGHTS = 3  # this number of nights in a row without suspicion closes an alarm
 OLDER_LEVEL = "before the accepted level"
 OLDER = "older than the baseline"
 DURING = "while an alarm was open"
@@ -37,23 +37,23 @@ class Past(NamedTuple):
 
     night: str
     entry: FinishedRun
-    left_out: str  # why it counts nowhere; empty: it counts
+    left_out: str  # why the night is excluded for every figure; empty: it counts
 
 
 class Series(NamedTuple):
     """The earlier nights of a cell, oldest first."""
 
     nights: list[Past]
-    new_baseline: list[str]  # what changed since the newest night before
+    new_baseline: list[str]  # what changed since the newest comparable night
 
 
 def series(
     latest: FinishedRun, suite: str, cell: str, runs: Iterable[FinishedRun], across: Collection[str]
 ) -> Series:
-    """Return the earlier nights of a cell, of the runs of a folder."""
+    """Return the earlier nights of a cell, selected from `runs`. Changes of a kind in `across` do not exclude."""
     of_cell = [one for one in runs if (one.labels.suite, one.labels.cell) == (suite, cell)]
     firsts = [one for one in of_cell if one.labels.role == "night"]
-    # The newest valid run of a night that was started twice comes last, and replaces the others.
+    # If a night was started twice, its newest valid run sorts last and replaces the others.
     firsts.sort(key=lambda one: (one.status == "valid", one.started))
     before = latest.labels.night or ""
     earlier = {night: one for one in firsts if (night := one.labels.night or "") < before}
@@ -77,7 +77,7 @@ def _why_left_out(entry: FinishedRun, latest: FinishedRun, kinds: Sequence[str])
 
 
 def left_out_points(found: Series) -> list[NightPoint]:
-    """Return the nights that no figure's baseline holds."""
+    """Return the nights that are excluded for every figure."""
     return [
         NightPoint(
             night=past.night,
@@ -91,27 +91,27 @@ def left_out_points(found: Series) -> list[NightPoint]:
     ][-MOST_SHOWN:]
 
 
-# --- which of them the latest is compared with ------------------------------------------------------
+# --- the baseline of the latest night ---------------------------------------------------------------
 
 
 class PastNight(Value, frozen=True):
     """One night of one figure."""
 
-    value: float  # of the first run: a re-run's value would make the noise look smaller than it is
-    verdict: Verdict | None = None  # on this figure; None if it was never judged
+    value: float  # from the first run: with values of re-runs, the noise would look smaller than it is
+    verdict: Verdict | None = None  # on this figure; None if the night was never judged
     suspicion: Suspicion = Suspicion.NONE
-    accepted: bool = False  # the user said: this is the level from now on
-    left_out: str = ""  # why it never counts, such as a deliberate slowdown
+    accepted: bool = False  # the user accepted the level of this night as the new level
+    left_out: str = ""  # why the night never counts, such as a deliberate slowdown
 
 
 class Alarm(NamedTuple):
-    first: int  # the night that opened it
+    first: int  # position of the night that opened the alarm
     verdict: Verdict
-    frozen: int  # nights before this one are the baseline
+    frozen: int  # while the alarm is open, the baseline ends before this position
 
 
 class Division(NamedTuple):
-    """Positions in the series, oldest first; the latest night is the last of `recent`."""
+    """Positions of nights in the series, oldest first; the latest night is the last of `recent`."""
 
     baseline: list[int]
     recent: list[int]
@@ -120,7 +120,7 @@ class Division(NamedTuple):
 
 
 def divide(nights: Sequence[PastNight]) -> Division:
-    """Return how the nights of a series, oldest first, are used to judge the last one."""
+    """Return which nights are used to judge the last of `nights`, which are sorted from the oldest."""
     *earlier, _ = nights
     latest = len(earlier)
     left_out = {n: night.left_out for n, night in enumerate(earlier) if night.left_out}
@@ -138,7 +138,7 @@ def divide(nights: Sequence[PastNight]) -> Division:
 
 
 def _course(earlier: Sequence[PastNight]) -> tuple[int, Alarm | None, dict[int, str]]:
-    """Return the first night of the level that counts, the open alarm, and the nights that no baseline may hold."""
+    """Return the first night of the current level, the open alarm, and the nights that no baseline may contain."""
     first, calm = 0, 0
     alarm: Alarm | None = None
     excluded: dict[int, str] = {}

@@ -1,8 +1,7 @@
-"""A suite -> its cells, each a request with a name that lasts; and the figures that a suite may watch. Pure.
+"""Expand a suite into its cells, each a request with a stable name, and define the figures that it may watch. Pure.
 
-A cell's history is found by its name, so the name says what was asked for and no more: another cell added to the
-suite, or another night, does not change it. That the same name means another benchmark since is seen by the runs
-themselves (series.py).
+The name of a cell identifies its history, so it is made only from the cell's own request. It stays the same when the
+suite gets another cell. If a name comes to mean another benchmark, series.py detects that from the runs.
 """
 
 import re
@@ -16,7 +15,7 @@ from benchmarks.request.resolve import LISTED, NUMBERS, Request, requests_of
 from benchmarks.runs.finished_run import FinishedRun
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-SILENT = (("task", "pretrain"), ("pgle", "off"))  # what is so everywhere need not be in a name
+SILENT = (("task", "pretrain"), ("pgle", "off"))  # default values, which the name of a cell omits
 
 SECONDS = "seconds_per_step"
 EXCESS = "excess"
@@ -50,7 +49,7 @@ class WatchedMetric(NamedTuple):
 
 
 def value_of(entry: FinishedRun, metric: Metric) -> float | None:
-    """Return a run's value of a metric, above 0, or None. The excess is judged as mean over median."""
+    """Return a run's value of a metric if it is above 0, otherwise None. The excess is judged as mean over median."""
     value: float | None = getattr(entry.metrics, metric.name)
     if value is not None and metric.name == EXCESS:
         value += 1
@@ -58,7 +57,7 @@ def value_of(entry: FinishedRun, metric: Metric) -> float | None:
 
 
 def watched(suite: Suite) -> list[WatchedMetric]:
-    """What a suite judges, what gates first."""
+    """Return the metrics that a suite judges; those that decide the exit code come first."""
     for name in suite.metrics:
         if name not in METRICS:
             raise _refusal(suite, "metrics", f"watches an unknown metric '{name}': {nearest(name, METRICS)}")
@@ -71,11 +70,11 @@ def watched(suite: Suite) -> list[WatchedMetric]:
 
 
 def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
-    """Every cell, in order, at a site. RequestError where the suite cannot be meant so."""
+    """Return every cell of a suite at a site, in order. Raise RequestError if the suite is invalid."""
     refuse_budget(suite.rerun_budget, f"{file_of(suite)}: rerun_budget")
     every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
     for rule in suite.exclude:
-        if not any(_matches(cell.request, rule) for cell in every):  # mistyped, it would leave every cell in
+        if not any(_matches(cell.request, rule) for cell in every):  # a mistyped rule would exclude nothing
             raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
     found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
     if not found:
@@ -95,7 +94,7 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
 
 
 def refuse_budget(budget: int, where: str) -> None:
-    """One that no suspicion could be answered with would be spent for nothing."""
+    """Refuse a budget that is too small to confirm one suspicion: its re-runs would be wasted."""
     if 0 < budget < CONFIRMATIONS:
         raise RequestError(
             f"{budget} re-run{'' if budget == 1 else 's'} per night cannot confirm a suspicion, which needs "
@@ -108,7 +107,7 @@ def refuse_budget(budget: int, where: str) -> None:
 
 def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[Cell]:
     """Yield every combination of the lists of a block, before any exclusion."""
-    settings = {  # as the user would type them after --set=KEY=
+    settings = {  # as a user types them after --set=KEY=
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in block.settings.items()
     }
     rest = {"site": site, "steps": block.steps, "window": block.window, "data": block.data, "settings": settings}

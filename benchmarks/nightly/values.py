@@ -9,7 +9,7 @@ from benchmarks.values import Scalar, Value
 from benchmarks.verdict import Verdict
 
 UsedAs = Literal["baseline", "recent", "latest", "left out"]
-Direction = Literal["lower", "higher", "same"]  # which way is better; same: either way is worse
+Direction = Literal["lower", "higher", "same"]  # which values are better; same: any change is worse
 
 Names = str | list[str] | None  # one value of a flag, several, or the recipe's value
 Numbers = str | int | list[str | int] | None
@@ -17,7 +17,7 @@ Watch = Literal["gate", "watch", "none"]
 
 
 class Suspicion(StrEnum):
-    """What the screen and the re-runs say of a night."""
+    """The state of a night's suspicion after the screen and the re-runs."""
 
     NONE = "none"
     OPEN = "open"  # suspect; re-runs have to confirm or refute it
@@ -42,11 +42,11 @@ class Matrix(Value, frozen=True):
     steps: Annotated[int, msgspec.Meta(gt=0)] | None = None
     window: str | None = None
     data: str | None = None
-    settings: dict[str, Scalar] = {}  # as --set takes them
+    settings: dict[str, Scalar] = {}  # keys and values as for --set
 
 
 class Suite(Value, frozen=True):
-    """configs/suites/NAME.yml, or one of the user's own."""
+    """A suite: configs/suites/NAME.yml, or the user's own file."""
 
     name: str
     title: str
@@ -55,15 +55,15 @@ class Suite(Value, frozen=True):
     date: str
     site: str | None = None  # used without --site
     control: str | None = None  # the name of the cell that shows whether a whole night was slow
-    exclude: list[dict[str, str | int]] = []  # cells that match every key of one of these are excluded
+    exclude: list[dict[str, str | int]] = []  # a cell is excluded if it matches every key of one of these
     metrics: dict[str, Watch] = {}  # added to the default figures
-    rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # confirmation runs of one night, of all cells
-    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # whose change is under test
-    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = None  # percent; a night must see such a change
+    rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # most re-runs in one night, for all cells together
+    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # their change starts no new baseline
+    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = None  # percent; a night must detect such a change
 
 
 class Metric(Value, frozen=True):
-    """A figure that a suite watches. The rule compares logarithms, so effects are ratios."""
+    """A figure that a suite judges."""
 
     name: str
     title: str
@@ -82,20 +82,20 @@ class NightPoint(Value, frozen=True):
 
 
 class RuleVerdict(Value, frozen=True):
-    """The rule's verdict on the latest night. Percentages are relative to the baseline; above 0: larger."""
+    """The rule's verdict on the latest night. Percentages are relative to the baseline; a positive one is larger."""
 
     verdict: Verdict
     why: str  # the verdict in one sentence, with its figures
     suspicion: Suspicion = Suspicion.NONE
     baseline: float | None = None
     baseline_nights: int = 0
-    effect_percent: float | None = None  # of the test that decided: of the latest night, its re-runs or 3 nights
+    effect_percent: float | None = None  # in the test that decided: the latest night, its re-runs, or recent nights
     low_percent: float | None = None  # 90% interval
     high_percent: float | None = None
-    p: float | None = None  # of the test that decided
+    p: float | None = None  # in the test that decided
     noise_percent: float | None = None  # standard deviation from night to night
-    smallest_detectable_percent: float | None = None  # confirmed in the first night in 4 of 5 cases
-    nights_needed: int | None = None  # until there is a baseline
+    smallest_detectable_percent: float | None = None  # confirmed in its first night in 4 of 5 cases
+    nights_needed: int | None = None  # nights missing from the baseline
 
 
 class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
@@ -108,12 +108,12 @@ class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
 
     @property
     def is_regression(self) -> bool:
-        """Whether this figure is worse, and re-runs have confirmed it."""
+        """Whether re-runs have confirmed that this figure is worse."""
         return self.verdict is Verdict.WORSE and self.suspicion is Suspicion.CONFIRMED
 
     @property
     def now(self) -> float | None:
-        """Return what changed: the value of the latest run, of its re-runs or of several nights together."""
+        """Return the value behind the effect: from the latest run, its re-runs, or several nights together."""
         if self.baseline is None or self.effect_percent is None:
             return self.latest
         return self.baseline * (1 + self.effect_percent / 100)
@@ -127,12 +127,12 @@ class CellReport(Value, frozen=True):
     reasons: list[str]
     verdict: Verdict = Verdict.NOT_TESTED
     is_control: bool = False  # its verdict does not decide the exit code
-    new_baseline: list[str] = []  # what changed since the night before, so that older nights do not count
+    new_baseline: list[str] = []  # what changed since the previous night and made older nights not comparable
     rerun_ids: list[str] = []
     judgements: list[MetricJudgement] = []
     notes: list[str] = []
     left_out: list[NightPoint] = []  # runs that no figure may be compared with, each with the reason
-    failed_reruns: list[str] = []  # that left a suspicion of a gating figure unconfirmed
+    failed_reruns: list[str] = []  # re-runs whose failure left a suspicion of a gating figure unconfirmed
 
     @property
     def is_regression(self) -> bool:
@@ -140,7 +140,7 @@ class CellReport(Value, frozen=True):
 
 
 class Budget(Value, frozen=True):
-    """Confirmation runs of this night."""
+    """The number of re-runs in this night."""
 
     allowed: int
     used: int
@@ -164,14 +164,14 @@ class NightReport(Value, frozen=True):
     site: str = "local"
     slowed_by: float = 0.0  # --inject_slowdown of this night's runs
     must_detect: float | None = None  # percent, from the suite
-    blind_below_percent: float | None = None  # changes of a gating metric below it cannot be seen; None: not blind
+    blind_below_percent: float | None = None  # smaller changes of a gating metric go unseen; None: not blind
 
 
 class Acceptance(Value, frozen=True):
-    """A decision of the user: from that night's level on, a cell is compared with the new level."""
+    """The user's decision to accept the level of a night: later nights of the cell are compared with it."""
 
     cell: str
-    night: str  # the newest one at the time
+    night: str  # the newest night when the user decided
     because: str
     accepted_at: str  # UTC
     by: str
