@@ -1,1 +1,1 @@
-"""Two sides, each one run or several: how they differ, whether that is shown, and what may have caused it."""
+"""Compare two sides, each with one run or several: how they differ, the verdict, and the likely causes."""

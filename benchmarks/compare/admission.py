@@ -1,6 +1,6 @@
-"""Which runs count on a side, which two sides may be compared, and what weakens the verdict. Pure.
+"""Select the runs of each side, refuse sides that are not comparable, and warn of what weakens the verdict. Pure.
 
-A difference that only makes some metrics mean other things is refused metric by metric, in metrics.py.
+Some differences only make single metrics incomparable. metrics.py refuses those metrics.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from benchmarks.request.resolve import LISTED
 from benchmarks.text import first_few, plural, reasons_text
 from benchmarks.values import benchmark_fields
 
-# Fields that all runs of a side share; otherwise its metrics would mix different work.
+# All runs of a side must have the same values of these fields; otherwise its metrics would mix different work.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
@@ -23,7 +23,7 @@ OF_THE_WORK = (
 
 
 def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]]:
-    """The runs of a side that count, and the reason of each other one."""
+    """Return the runs of a side that count. The side contains the reason for each excluded run."""
     left_out = dict(chosen.left_out)
     runs = []
     for run in chosen.runs:
@@ -50,7 +50,7 @@ def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
 
 
 def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
-    """Why the two sides may not be compared at all; empty: they may."""
+    """Return the reasons not to compare the two sides at all; empty if they can be compared."""
     found = []
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
@@ -66,7 +66,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
 
 
 def mixed(runs: Runs) -> list[str]:
-    """In what of the work the runs of one side differ."""
+    """Return the fields of OF_THE_WORK in which the runs of one side differ, with their values."""
     found = []
     for field in OF_THE_WORK:
         values = [field_text(benchmark_fields(run.benchmark)[field]) for run in runs]
@@ -99,7 +99,7 @@ def field_text(value: object) -> str:
 
 
 def cautions(a: Runs, b: Runs) -> list[Caution]:
-    """Reasons to trust the verdict less, the most important first."""
+    """Return the reasons to trust the verdict less, the most important first."""
     found = []
     if min(len(a), len(b)) < FEWEST_RUNS:
         text = f"fewer than {FEWEST_RUNS} runs on a side: a disturbed run looks like a difference"
@@ -115,7 +115,7 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
 
 
 def interleaved(a: Runs, b: Runs) -> bool:
-    """Whether the side changes, in the order in which the runs began, at least as often as the smaller has runs."""
+    """Whether A and B alternated: by start time, the side changes at least once per run of the smaller side."""
     began = [(run.began, side) for side, runs in enumerate((a, b)) for run in runs]
     times = sorted((time, side) for time, side in began if time is not None)
     changes = sum(one[1] != other[1] for one, other in pairwise(times))
@@ -123,12 +123,12 @@ def interleaved(a: Runs, b: Runs) -> bool:
 
 
 def interleaving_command(a: Runs, b: Runs) -> str | None:
-    """Return the sweep that alternates the two sides; None if no list of run.py names their difference."""
+    """Return the command that runs A and B alternately; None if run.py has no list flag for their difference."""
     one, other = (runs[0].benchmark for runs in (a, b))
     fields = [benchmark_fields(side) for side in (one, other)]
     values = {name: list(dict.fromkeys(field_text(side[name]) for side in fields)) for name in LISTED}
     kept = ["backend", "model"] if one.hardware.kind == "cpu" else ["backend", "model", "hardware", "gpus"]
-    if len(values["backend"]) > 1:  # each has its own engine and its own usual precision
+    if len(values["backend"]) > 1:  # each backend has its own engine and its own default precision
         del values["engine"]
         kept.append("dtype")
     values = {name: found for name, found in values.items() if len(found) > 1 or name in kept}

@@ -1,6 +1,6 @@
-"""Two sides of runs -> how far apart they are in every metric, and the verdict on their step time. Pure.
+"""Compare two sides: their difference in every metric, and the verdict on their step time. Pure.
 
-The statistics are in intervals.py, what may be compared in admission.py and metrics.py, the causes in explain.py.
+intervals.py has the statistics, admission.py and metrics.py decide what is comparable, explain.py finds causes.
 """
 
 import math
@@ -19,7 +19,7 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import first_few
 from benchmarks.verdict import Verdict
 
-EXACT_DIGITS = 9  # of a logarithm: less is rounding of floats
+EXACT_DIGITS = 9  # decimals of a logarithm: smaller differences are rounding errors
 History = Callable[[], Sequence[FinishedRun]]
 
 
@@ -31,7 +31,7 @@ def compare(
     margin_percent: float = DEFAULT_MARGIN_PERCENT,
     history: History = list,
 ) -> Comparison:
-    """B against A. `history` gives earlier runs, and is called only if a side has fewer than 3."""
+    """Compare B with A. `history` returns earlier runs; it is called only if a side has fewer than 3 runs."""
     side_a, runs_a = admission.admitted(a, baseline=True)
     side_b, runs_b = admission.admitted(b, baseline=False)
     refused = admission.refusals((side_a, side_b), (runs_a, runs_b))
@@ -65,7 +65,7 @@ def compare(
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
-    """The places of the runs of one repeat; empty if the sides are not two cells of one sweep."""
+    """Return the positions of the two runs of each repeat; empty if the sides are not two cells of one sweep."""
     places = [{run.pair: place for place, run in enumerate(runs) if run.pair} for runs in (a, b)]
     cells = [{(pair.sweep, pair.cell) for pair in found} for found in places]
     sweeps = {sweep for found in cells for sweep, _ in found}
@@ -87,7 +87,7 @@ def _differences(
     margin_percent: float,
     history: History,
 ) -> list[Difference]:
-    """Every metric that a run has; the first of step time that can be compared gets the verdict."""
+    """Return the difference in every known metric. The first comparable step-time metric gets the verdict."""
     noise = _noise(sides, history) if min(map(len, sides)) < FEWEST_RUNS else None
     found: list[Difference] = []
     tested = False
@@ -133,20 +133,20 @@ def _difference(
         interval = Interval(means[1] - means[0])
     if metric.step_time:
         moves = [fmean(intervals.still_moves(run.result.window) for run in runs) for runs in sides]
-        interval = interval.widened(metric.step_time * (moves[1] - moves[0]))  # what both have in common cancels
+        interval = interval.widened(metric.step_time * (moves[1] - moves[0]))  # a drift that both sides share cancels
     low, high = (None if end is None else intervals.percent(end) for end in (interval.low, interval.high))
     return replace(found, percent=intervals.percent(interval.centre), low=low, high=high), interval
 
 
 def _logs(metric: ComparedMetric, runs: Runs) -> list[float]:
-    """Empty if a run does not have the metric: the others would be another set."""
+    """Return the logarithms of a metric of the runs; empty if a run lacks it, because all runs must count."""
     values = [metric.value(run) for run in runs]
     known = [value for value in values if value is not None and value > 0 and math.isfinite(value)]
     return [round(math.log(value), EXACT_DIGITS) for value in known] if len(known) == len(runs) else []
 
 
 def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interval:
-    """The mean over a side's runs; of one run with the interval of its median step."""
+    """Return the mean over a side's runs. If it has only one run, use the interval of that run's median step."""
     mean = fmean(logs)
     spread = runs[0].result.seconds_per_step
     if len(runs) > 1:
@@ -159,7 +159,7 @@ def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interva
 
 
 def _noise(sides: tuple[Runs, Runs], history: History) -> Noise | None:
-    """How much step times of one kind of run differ: earlier runs with a side's identity, and a side of 3 runs."""
+    """Return how much step times vary between equal runs: earlier runs like those of a side, and the sides' own."""
     named = {run.result.run_id for runs in sides for run in runs}
     entries = history()
     own = [one.origin.identity for one in entries if one.run_id in named]

@@ -1,8 +1,8 @@
-"""What differs between the runs of two sides, ranked by how likely it is to change a step's time. Pure.
+"""Rank the differences between the runs of two sides by how likely each is to change the step time. Pure.
 
-A weight says how much a kind of difference usually matters: arithmetic and communication in every step rank above the
-host, and the host above what only observes. Doubt halves it: a value that does not separate the two sides cleanly, or
-a number that did not move the way the step times did. A weight is an order, not a probability.
+A weight ranks a kind of difference: arithmetic and communication in every step first, then the host, then what only
+observes the run. The weight is halved if a value also varies within a side, or if a number changed in the direction
+that does not fit the step times. Weights are an order, not probabilities.
 """
 
 import math
@@ -20,10 +20,10 @@ from benchmarks.compare.values import Cause
 from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 
 DOUBT = 0.5
-LEAST_EFFECT = 0.005  # of a step's time: less needs no cause
+LEAST_EFFECT = 0.005  # share of the step time; a smaller difference needs no cause
 MOST_VALUES = 3
 
-# kind -> how several are called, weight, why it matters
+# kind -> its name in the plural, its weight, why it matters
 KINDS: dict[str, tuple[str, float, str]] = {
     "slowdown": ("slowdown on purpose", 130, "every step was slowed on purpose"),
     "request": ("request", 104, "the work of a step differs, or the way it is done"),
@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "environment": ("environment variables", 40, "a library may read it"),
     "Stepmark": ("version of Stepmark", 22, "it contains the programs that train and measure"),
 }
-# Names that weigh more or less than the rest of their kind.
+# Names whose weight differs from that of their kind: kind, pattern of the name, weight, why it matters.
 SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("request", r"backend|engine", 112, "another framework"),
     ("request", r"data", 62, "the time to load data may differ, and the loss differs"),
@@ -63,18 +63,18 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ),
 )
 OF_THE_REQUEST = ("request", "setting", "XLA flag")
-# Two frameworks have nothing in common here that could be compared name by name.
+# In these kinds, two frameworks do not share names, so they cannot be compared name by name.
 OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "program")
 
 
 class Measure(NamedTuple):
-    """A number that each run has its own of."""
+    """A number that each run has, such as a clock or a temperature."""
 
     name: str
     unit: str
-    least: float  # a smaller difference does not count: relative, or in the unit
+    least: float  # smaller differences are ignored; relative, or in the unit
     relative: bool
-    faster: int  # 1: more of it is faster; -1: slower
+    faster: int  # 1: a higher value makes a step faster; -1: slower
     weight: float
     read: Callable[[ComparedRun], float | None]
     kind: str = "clock"
@@ -110,16 +110,16 @@ MEASURES = (
 
 class Explanation(NamedTuple):
     causes: list[Cause]
-    same: list[str]  # kinds that were compared and do not differ, with how many facts each has
-    not_known: list[str]  # kinds that a side does not record, or that two frameworks do not share
+    same: list[str]  # kinds that were compared and do not differ, each with its number of facts
+    not_known: list[str]  # kinds that a side does not record, or that cannot be compared between two frameworks
 
 
 def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
-    """`slower` is the logarithm of B's seconds over A's; None: not known."""
+    """Return the ranked causes. `slower` is the logarithm of B's step time divided by A's; None: not known."""
     found: list[Cause] = []
     same: list[str] = []
     not_known: list[str] = []
-    own: list[str] = []  # kinds in which each framework has other names
+    own: list[str] = []  # kinds in which each framework has its own names
     sides = ([facts_of(run) for run in a], [facts_of(run) for run in b])
     one, other = (side[0]["request"] for side in sides)
     other_framework = any(one[name] != other[name] for name in ("backend", "engine"))
@@ -141,7 +141,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
         not_known.append(f"{', '.join(own)}: {where}")
     found += _moved(a, b, slower)
     settings = {cause.name for cause in found if cause.kind == "setting"}
-    # An argument that passes on a setting is that setting.
+    # An argument with the name of a setting only passes that setting on, so it is not a second cause.
     found = [cause for cause in found if cause.kind != "argument" or cause.name not in settings]
     found.sort(key=lambda cause: (-cause.weight, cause.kind, cause.name))
     ranked = [msgspec.structs.replace(cause, rank=rank) for rank, cause in enumerate(found, 1)]
@@ -149,7 +149,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
 
 
 def requested(causes: Sequence[Cause]) -> list[str]:
-    """In what the two requests differ, such as "dtype: bf16 -> fp8"; other models without each dimension."""
+    """Return the differences of the two requests, such as "dtype: bf16 -> fp8", without each model dimension."""
     return [
         f"{cause.name if cause.kind == 'request' else f'{cause.kind} {cause.name}'}: {cause.a or 'not set'} -> "
         f"{cause.b or 'not set'}"
@@ -184,7 +184,7 @@ def _values(values: Sequence[str | None]) -> str | None:
 
 
 def _moved(a: Runs, b: Runs, slower: float | None) -> Iterator[Cause]:
-    """Numbers of the machines that differ: clocks, power, errors, load."""
+    """Yield the numbers of the machines that differ between the sides: clocks, power, errors, load."""
     on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
     for measure in MEASURES:
         one, other = ([value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b))

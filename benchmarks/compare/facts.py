@@ -1,8 +1,8 @@
-"""A run's provenance as named facts by kind, for explain.py to compare. Pure.
+"""Turn a run's provenance into named facts by kind, which explain.py compares. Pure.
 
-A kind that a run does not record is absent; one that it records as empty is empty. The program's arguments and
-variables are the plan's, whose paths are placeholders. Texts exclude what differs between any two runs, such as the
-start time or the port.
+If a run does not record a kind, the kind is absent; if the record is empty, the kind is empty. The arguments and
+variables of the program come from the plan, whose paths are placeholders. Parts that differ between any two runs,
+such as the start time or the port, are replaced.
 """
 
 import re
@@ -21,14 +21,14 @@ FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 REQUESTED = (*(name for name in OF_THE_WORK if name != "inject_slowdown"), "steps", "data")
 MACHINE = ("cpu", "cpus", "cpus_usable", "memory_bytes", "system", "architecture")
 IMAGE = ("name", "lock_file", "lock_sha256", "image", "image_digest", "file_bytes", "file_written", "packages_sha256")
-# Variables that say where and when a job ran, not how: the scheduler's, this launcher's own, addresses.
+# Variables that only show where and when a job ran: those of the scheduler, those of Stepmark, and addresses.
 NO_SETTING = re.compile(r"^(SLURM_|SLURMD_|STEPMARK_|PMIX_|PMI_)|(^|_)(PORT|PID|JOBID|JOB_ID|ADDR|TMPDIR)$")
 OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?:/[^\s=,:;\"']*)?\d{8}T\d{6}Z-[A-Za-z0-9_-]+-[0-9a-f]{4}"), "{run}"),
     (re.compile(r"\d{8}T\d{6}(?:\.\d+)?Z"), "{time}"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"), "{time}"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "{uuid}"),
-    # Only of an address: CUBLAS_WORKSPACE_CONFIG=:4096:8 has no host before its colon.
+    # A port needs a host before its colon: CUBLAS_WORKSPACE_CONFIG=:4096:8 contains no port.
     (
         re.compile(r"(?<![\w.:-])((?:[A-Za-z][\w.-]*|\d+(?:\.\d+){3}|\[[0-9a-fA-F:]+\])):\d{4,5}(?![\w:])"),
         r"\1:{port}",
@@ -43,7 +43,7 @@ def facts_of(run: ComparedRun) -> Facts:
     first_rank = (one for one in reversed(about.get("worker") or []) if one.get("rank") == 0)
     own = (one for one in first_rank if not measured or one.get("attempt", measured.attempt) == measured.attempt)
     worker: dict[str, Any] = next(own, {})
-    # The launcher's machine trained nothing of a queue's run.
+    # If the run was queued, the launcher's machine is not the machine that trained.
     machine, is_local = _texts(about.get("machine")), _is_local(run)
     hosts = machine.get("hostname") if is_local else measured.nodes if measured else None
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
@@ -71,7 +71,7 @@ def facts_of(run: ComparedRun) -> Facts:
 
 
 def load_per_processor(run: ComparedRun) -> float | None:
-    """The load of this machine before the run itself loads it."""
+    """Return the load of the machine per processor before the run started; None if it is not known."""
     try:
         machine = run.provenance["machine"]
         load = float(machine["load_average"][0]) / float(machine["cpus_usable"])
@@ -80,7 +80,7 @@ def load_per_processor(run: ComparedRun) -> float | None:
     return load if _is_local(run) else None
 
 
-# --- what was asked and started -------------------------------------------------------------------
+# --- the request and the started program ----------------------------------------------------------
 
 
 def _request(run: ComparedRun) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _named_words(words: Sequence[str]) -> dict[str, str]:
 
 
 def _xla_flags(run: ComparedRun, worker: Mapping[str, Any]) -> dict[str, str]:
-    """Return the flags as they were passed, and as XLA read them if the worker recorded that."""
+    """Return the flags that were passed and, if the worker recorded them, the flags that XLA read."""
     variables = run.measured.environment
     texts = [*(variables.get(name, "") for name in FLAG_VARIABLES), str(worker.get("xla_flags") or "")]
     flags = _named_words(" ".join(texts).split())
@@ -122,7 +122,7 @@ def _environment(run: ComparedRun) -> dict[str, str]:
     return {name: _of_any_run(both[name]) for name in kept}
 
 
-# --- what ran it, and where -------------------------------------------------------------------------
+# --- the framework and the machine ------------------------------------------------------------------
 
 
 def _is_local(run: ComparedRun) -> bool:
@@ -140,12 +140,12 @@ def _texts(value: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def _known(facts: Mapping[str, object]) -> dict[str, str] | None:
-    """Return the recorded facts, with digests by their first digits; or None."""
+    """Return the recorded facts, with shortened digests; None if nothing is recorded."""
     return {name: _digest(str(value)) for name, value in facts.items() if value} or None
 
 
 def _digest(text: str) -> str:
-    """A digest by its first digits; anything else as it is."""
+    """Return the first digits of a digest; return any other text unchanged."""
     bare = text.removeprefix("ends-").removeprefix("sha256:")
     return bare[:SHOWN_DIGEST] if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", bare) else text
 

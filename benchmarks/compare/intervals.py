@@ -1,6 +1,6 @@
-"""How far side B is from side A with a 95% interval, and the verdict that follows. Pure; logarithms throughout.
+"""The difference of side B from side A with a 95% interval, and the verdict. Pure. All values are logarithms.
 
-The unit is the run. The steps of one run share its machine and its minute, so intervals over steps promise too much.
+A sample is a run, not a step. The steps of one run share its machine and its time, so they are not independent.
 """
 
 import math
@@ -12,36 +12,36 @@ from typing import Any, NamedTuple
 from benchmarks.values import Window
 from benchmarks.verdict import Verdict
 
-FEWEST_RUNS = 3  # of a side, or earlier ones: two have an interval that contains nearly everything
+FEWEST_RUNS = 3  # on a side, or earlier runs: with two, the interval would contain nearly everything
 CONFIDENCE = 0.95
 DEFAULT_MARGIN_PERCENT = 1.0
 
 
 class Interval(NamedTuple):
-    """The logarithm of B over A, or of one side's value."""
+    """The logarithm of B divided by A, or of one side's value, with its 95% interval."""
 
     centre: float
-    low: float | None = None  # 95%; None: too little is known
+    low: float | None = None  # 95%; None: the data do not suffice for an interval
     high: float | None = None
-    by: str = ""  # the statistics behind it, or why there is no interval
+    by: str = ""  # how the interval was computed, or why it is missing
 
     def widened(self, by: float) -> "Interval":
-        """With room on the side to which unsettled step times still move."""
+        """Return the interval, extended in the direction in which unsettled step times still move."""
         if self.low is None or self.high is None:
             return self
         return self._replace(low=self.low + min(by, 0.0), high=self.high + max(by, 0.0))
 
 
 class Noise(NamedTuple):
-    """How much runs of one kind differ by chance."""
+    """How much equal runs differ by chance."""
 
     deviation: float
-    freedom: int
-    runs: int  # that it is computed from
+    freedom: int  # degrees of freedom
+    runs: int  # the number of runs that the deviation is computed from
 
 
 def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Welch's t on the logarithms of the runs' medians."""
+    """Return the Welch t interval for the difference of the sides, from one logarithm per run."""
     from scipy import stats
 
     by = f"{len(a)} and {len(b)} runs, Welch's t"
@@ -49,7 +49,7 @@ def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Student's t on the ratios of pairs: what slows both runs of a pair cancels."""
+    """Return the paired t interval: a disturbance that slows both runs of a pair cancels."""
     from scipy import stats
 
     if len(a) < FEWEST_RUNS:
@@ -60,9 +60,9 @@ def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | None) -> Interval:
-    """Fewer than 3 runs on a side: the runs' own windows, and the noise between runs of the same kind.
+    """Return the interval for fewer than 3 runs on a side: from the runs' windows and the noise between equal runs.
 
-    The noise is Student's t interval for a difference of this number of runs, by the deviation of at least 3 others.
+    The noise adds a Student t interval for this number of runs, whose deviation comes from at least 3 other runs.
     """
     from scipy.special import stdtrit
 
@@ -79,7 +79,7 @@ def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | Non
 
 
 def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
-    """The deviation of runs around the mean of their kind, from groups of at least 3 runs; None without one."""
+    """Return the pooled deviation of runs within their groups of equal runs; None if no group has 3 runs."""
     known = [group for group in groups if len(group) >= FEWEST_RUNS]
     freedom = sum(len(group) - 1 for group in known)
     squares = sum((len(group) - 1) * variance(group) for group in known)
@@ -87,7 +87,7 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def still_moves(found: Window) -> float:
-    """By how much a drift that has not ended may still change the median; above 0: the run would get slower."""
+    """Return how much an unfinished drift may still change the median; positive: the run would get slower."""
     off = math.log1p((found.median_off_percent or 0.0) / 100)
     return math.copysign(off, found.drift_percent_per_minute or 0.0)
 
@@ -97,7 +97,7 @@ def percent(log: float) -> float:
 
 
 def verdict_of(found: Interval, margin_percent: float, *, lower_is_better: bool = True) -> tuple[Verdict, str]:
-    """The verdict on a step time or its inverse, and the sentence that gives the reason."""
+    """Return the verdict on a step time or its inverse, and the reason in one sentence."""
     if found.low is None or found.high is None:
         return Verdict.INCONCLUSIVE, found.by
     if -margin_percent < percent(found.low) and percent(found.high) < margin_percent:
@@ -109,7 +109,7 @@ def verdict_of(found: Interval, margin_percent: float, *, lower_is_better: bool 
 
 
 def _confidence(test: Callable[[], Any], centre: float, by: str) -> Interval:
-    """Return the test's interval. Equal runs, for which scipy warns and returns NaN, get one without width."""
+    """Return the 95% interval of a test. If all runs are equal, scipy warns and returns NaN; the width is then 0."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         low, high = map(float, test().confidence_interval(CONFIDENCE))

@@ -1,6 +1,6 @@
-"""The metrics that are compared: where each is in a result, which way is better, and what may be compared by it.
+"""The metrics that are compared: how to read each from a result, which direction is better, and when it is refused.
 
-Pure. If the two sides mean different things by a metric, it is refused with its reason, and the others stay.
+Pure. If a metric does not mean the same on both sides, it is refused with a reason; the other metrics are compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_len
 
 
 class ComparedMetric(NamedTuple):
-    """A metric of all runs of both sides; all are compared as logarithms, so differences are ratios."""
+    """A metric to compare. All metrics are compared as logarithms, so differences are ratios."""
 
     name: str
     unit: str
     value: Callable[[ComparedRun], float | None]
-    refused: str | None = None  # why these two sides may not be compared by it
-    step_time: int = 0  # 1, -1: it is, or is the inverse of, seconds/step; the first of these gets the verdict
-    flagged: bool = False  # if it moves by more than the margin
+    refused: str | None = None  # why this metric of the two sides is not comparable
+    step_time: int = 0  # 1: proportional to seconds/step; -1: to its inverse; the first such metric gets the verdict
+    flagged: bool = False  # whether a change by more than the margin is marked
     note: str = ""
 
 
 def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
-    """Every metric of these two sides, in the order in which they are shown."""
+    """Return every metric of the two sides, in the order of the report."""
     work = _other_work(a[0], b[0])
     other_batch = _unequal("global batch", *(run.benchmark.batch.global_batch_size for run in (a[0], b[0])))
     batch = f"they differ in {other_batch}" if other_batch else None
@@ -61,7 +61,7 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
 
 
 def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
-    """Why a token of one side is not the work of a token of the other."""
+    """Return why a token is different work on the two sides; None if it is the same work."""
     names = ("model", "task", "sequence_length")
     one, other = a.result.benchmark, b.result.benchmark
     found = [_unequal(name.replace("_", " "), getattr(one, name), getattr(other, name)) for name in names]
@@ -74,7 +74,7 @@ def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
 
 
 def other_dimensions(a: Model, b: Model) -> str | None:
-    """The dimensions in which two models of one name differ."""
+    """Return the dimensions in which two models with the same name differ; None if the names differ."""
     names = [name for name in a.__struct_fields__ if name not in NO_DIMENSIONS]
     pairs = [(name, getattr(a, name), getattr(b, name)) for name in names] if a.name == b.name else []
     return ", ".join(f"{name} {one} and {other}" for name, one, other in pairs if one != other) or None
@@ -88,7 +88,7 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 
 
 def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
-    """Compare by the first combination of convention, peak and precision that all runs have."""
+    """Return MFU or HFU by the first convention that all runs have, with the same peak and precision."""
     found = [[_convention(one) for one in read(run)] for run in (*a, *b)]
     shared = next((one for one in found[0] if all(one in others for others in found)), None)
 

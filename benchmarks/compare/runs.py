@@ -1,4 +1,4 @@
-"""A run for a comparison, from its folder: its result, its request, and its environment."""
+"""Read a run for a comparison from its folder: its result, its request, and its environment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from benchmarks.values import Benchmark, Phase
 
 
 class PairPlace(NamedTuple):
-    """The place of a run in a sweep: runs of one repeat were neighbours."""
+    """The place of a run in a sweep. Runs of one repeat ran one after the other."""
 
     sweep: str
     cell: int
@@ -21,13 +21,13 @@ class PairPlace(NamedTuple):
 
 
 class ComparedRun(NamedTuple):
-    name: str  # of its folder
+    name: str  # name of its folder
     path: str
     result: Result
     benchmark: Benchmark
     provenance: dict[str, Any]
     measured: Phase
-    began: float | None  # Unix time: of its job, which may have waited in a queue, or that in its name
+    began: float | None  # Unix time when its job started, or, if that is not recorded, the time in its name
     pair: PairPlace | None = None
 
     @property
@@ -39,7 +39,7 @@ Runs = Sequence[ComparedRun]
 
 
 class Chosen(NamedTuple):
-    """One side as it was asked for: the runs that were found, and those that could not be read."""
+    """One side of the request: the runs that were found, and those that could not be read, with the reason."""
 
     label: str
     runs: Runs
@@ -47,7 +47,7 @@ class Chosen(NamedTuple):
 
 
 def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, PairPlace]) -> Chosen:
-    """The runs of these folders, each once."""
+    """Return the runs of these folders, without duplicates."""
     runs: list[ComparedRun] = []
     left_out: dict[str, str] = {}
     for folder in {folder.path.resolve(): folder for folder in folders}.values():
@@ -60,7 +60,7 @@ def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, Pair
 
 
 def read_run(folder: RunFolder) -> ComparedRun:
-    """RequestError: it has no result, or a file that can't be read."""
+    """Read a run. Raise RequestError if it has no result or if a file cannot be read."""
     if not (folder.path / RESULT).exists():
         raise without_result(folder.path)
     result = folder.stored_result()

@@ -1,4 +1,4 @@
-"""What compare.py is asked for -> the runs of both sides, read from their folders, and the earlier runs there."""
+"""Find and read the runs of both sides from the arguments of compare.py, and the earlier runs in their folders."""
 
 import re
 import shlex
@@ -41,12 +41,12 @@ class _Sweep(msgspec.Struct, frozen=True):
 
 
 class Sides:
-    """Find the runs that the user typed. `open_index` opens the index of a folder's runs, only if necessary."""
+    """Find the runs that the user asked for. `open_index` opens the index of a folder, and is called if needed."""
 
     def __init__(self, output_dir: Path, open_index: Callable[[Path], "Index"]) -> None:
         self._output_dir = output_dir
         self._open_index = open_index
-        self._folders: set[Path] = set()  # that contain runs of the two sides
+        self._folders: set[Path] = set()  # folders that contain runs of the two sides
 
     def chosen(self, a: str, b: str) -> tuple[Chosen, Chosen]:
         one, other = self._side(a), self._side(b)
@@ -60,7 +60,7 @@ class Sides:
         return one, other
 
     def history(self) -> list[FinishedRun]:
-        """All runs in the folders of the two sides; if they cannot be indexed, none, with a message."""
+        """Return all runs in the folders of the two sides. If indexing fails, print a message and return nothing."""
         try:
             return [run for folder in sorted(self._folders) for run in self._open_index(folder).select([])]
         except (RequestError, OSError) as error:
@@ -68,7 +68,7 @@ class Sides:
             return []
 
     def list_command(self) -> str:
-        """The command that lists the runs which can be compared."""
+        """Return the command that lists the runs that can be compared."""
         return f"python launch/report.py runs {shlex.quote(str(min(self._folders, default=self._output_dir)))}"
 
     def _side(self, text: str) -> Chosen:
@@ -84,7 +84,7 @@ class Sides:
         return read_side(text, folders, _pair_places(parents))
 
     def _named(self, name: str) -> list[RunFolder]:
-        """A run, or all runs of a folder."""
+        """Return the run with this name, or all runs in the folder with this name."""
         found = find_runs(Path(name)) if Path(name).is_dir() else []
         if not found and "/" in name and not (Path(name) / BENCHMARK).is_file():
             raise RequestError(
@@ -99,12 +99,12 @@ class Sides:
 
 
 def is_filter(text: str) -> bool:
-    """Whether a side is conditions; a folder that is called so is a run all the same."""
+    """Whether the text of a side is a list of conditions and not the name of a run folder."""
     return CONDITION.match(text) is not None and not (Path(text) / BENCHMARK).is_file()
 
 
 def conditions_of(text: str) -> list[Condition]:
-    """ "dtype=bf16,fp8,commit=abc" -> two conditions: a word without a sign is one more value of that before it."""
+    """Return the conditions of a text: "dtype=bf16,fp8,commit=abc" is two conditions, the first with two values."""
     found: list[str] = []
     for word in JOINTS.split(text.strip()):
         if CONDITION.match(word) or not found:
@@ -115,7 +115,7 @@ def conditions_of(text: str) -> list[Condition]:
 
 
 def _pair_places(folders: set[Path]) -> dict[str, PairPlace]:
-    """Which run belongs to which repeat of which sweep; a record that can't be read pairs nothing."""
+    """Return the sweep, cell and repeat of each run. Sweep records that cannot be read are ignored."""
     found: dict[str, PairPlace] = {}
     for path in sorted(path for folder in folders for path in folder.glob(SWEEPS)):
         try:

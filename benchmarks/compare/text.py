@@ -10,18 +10,18 @@ from benchmarks.text import aligned, bytes_text, columns, count_text, percent_te
 from benchmarks.values import Benchmark
 from benchmarks.verdict import Verdict
 
-MOST_CAUSES = 20  # shown to people; all are in the JSON
+MOST_CAUSES = 20  # on the screen; the JSON has all
 MOST_ASKED = 12
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
 HEADINGS = ("", "A", "B", "B against A", "95% interval", "verdict")
 LABELS = {"seconds/step": "Step time"}
 WIDTH = 118
-FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # others by their engine's name
+FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}  # other engines keep their names
 
 
 def table_text(comparison: Comparison, *, whole: bool = True) -> str:
-    """Return the verdict in one sentence, the metrics, warnings and what differs; `whole`: runs and reasons too."""
+    """Return the verdict in one sentence, metrics, warnings and differences; with `whole`, also runs and reasons."""
     sides = (("A", comparison.a), ("B", comparison.b))
     if comparison.refused:
         refusal = f"A and B cannot be compared: {'; '.join(comparison.refused)}"
@@ -53,7 +53,7 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
 
 
 def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
-    """Return whether the screen needs it: what is tested, loss, memory, and MFU unless speed implies it."""
+    """Whether the short report shows a metric: tested metrics, loss, memory, and MFU unless it follows from speed."""
     if one.name != "MFU" or one.verdict != Verdict.NOT_TESTED:
         return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
     tested = next((other for other in among if other.verdict != Verdict.NOT_TESTED), one)
@@ -62,7 +62,7 @@ def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
 
 
 def reasons(differences: Sequence[Difference]) -> list[str]:
-    """Why the verdict is what it is, and why other metrics are not compared, each reason once."""
+    """Return the reasons for the verdict and for metrics that are not compared, without duplicates."""
     names: dict[str, list[str]] = {}
     for one in differences:
         if one.why:
@@ -71,7 +71,7 @@ def reasons(differences: Sequence[Difference]) -> list[str]:
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """Return what weakens the verdict, each with the command that cures it."""
+    """Return what weakens the verdict, each with a command that removes the weakness if there is one."""
     return [f"{one.text}; next: {one.next_command}" if one.next_command else one.text for one in comparison.warnings]
 
 
@@ -82,7 +82,7 @@ def metric_notes(comparison: Comparison) -> list[str]:
 
 
 def verdict_text(one: Difference) -> str:
-    """Return the verdict; a metric that is not tested may still differ by more than the margin."""
+    """Return the verdict. It is marked if an untested metric differs by more than the margin."""
     return f"{one.verdict} (beyond the margin)" if one.moved else str(one.verdict)
 
 
@@ -91,7 +91,7 @@ def _section(heading: str, texts: Sequence[str]) -> list[str]:
 
 
 def _wrapped(text: str) -> str:
-    """Names of runs and paths are never broken."""
+    """Wrap and indent a text without breaking names of runs or paths."""
     return textwrap.fill(
         text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
@@ -103,7 +103,7 @@ def _cut(texts: list[str], most: int) -> list[str]:
 
 
 def _sides(comparison: Comparison) -> list[str]:
-    """A reason that the first sentence gives is not repeated."""
+    """Return both sides and their excluded runs, without a reason that the refusal already contains."""
     sides = (("A", comparison.a), ("B", comparison.b))
     lines = aligned([(letter, _side(side)) for letter, side in sides])
     return lines + [
@@ -115,7 +115,7 @@ def _sides(comparison: Comparison) -> list[str]:
 
 
 def left_out(side: Side) -> dict[str, str]:
-    """Each reason once, with the runs that it is of."""
+    """Return each reason for an exclusion once, with the runs that it excludes."""
     found: dict[str, str] = {}
     for run, why in side.left_out.items():
         found[why] = f"{found[why]}, {run}" if why in found else run
@@ -123,7 +123,7 @@ def left_out(side: Side) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    """A side by its name and what was typed."""
+    """Return the name of a side and its run, or the number of its runs and the text that selected them."""
     count = len(side.run_ids)
     if count == 0:
         return f"no run: {_short(side.label, LONGEST_LABEL)}"
@@ -132,7 +132,7 @@ def _side(side: Side) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    text = printable(text)  # typed, or from an input of a workflow
+    text = printable(text)  # the text comes from a user or a workflow
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -167,7 +167,7 @@ def _cause(cause: Cause) -> str:
 class Names(NamedTuple):
     a: str
     b: str
-    work: str = ""  # what both sides train, and on what: "for MaxText llama2_70b on 64 H100"
+    work: str = ""  # what both sides have in common, such as "for MaxText llama2_70b on 64 H100"
 
 
 def _devices(benchmark: Benchmark) -> str:
@@ -176,7 +176,7 @@ def _devices(benchmark: Benchmark) -> str:
     return f"on {benchmark.gpus} {benchmark.hardware.name.upper().replace('_', ' ')}"
 
 
-# What names a side, in the order in which it is said.
+# The parts of a side's name, in their order.
 WORDS: dict[str, Callable[[Benchmark], str]] = {
     "framework": lambda benchmark: FRAMEWORKS.get(benchmark.engine, benchmark.engine),
     "model": lambda benchmark: benchmark.model.name,
@@ -189,7 +189,7 @@ WORDS: dict[str, Callable[[Benchmark], str]] = {
 
 
 def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
-    """By the tags that were typed, or by what differs, or by their parts in the comparison."""
+    """Name the sides by the tags that the user selected, by their differences, or as baseline and candidate."""
     words = {name: (word(a[0].benchmark), word(b[0].benchmark)) for name, word in WORDS.items()}
     same = {name: first for name, (first, second) in words.items() if first == second}
     work = " ".join(same[name] for name in ("framework", "model", "devices") if name in same)
@@ -203,7 +203,7 @@ def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
 
 
 def sentence(speed: Difference | None, names: Names, runs: tuple[int, int]) -> str:
-    """The verdict, both values, and how many runs they are of; empty if no metric of speed can be compared."""
+    """Return one sentence: verdict, both values, number of runs; empty if no metric of speed can be compared."""
     if speed is None or speed.percent is None or speed.a is None or speed.b is None:
         return ""
     unit = " per step" if speed.unit == "s" else f" {speed.name}"

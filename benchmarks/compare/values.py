@@ -1,4 +1,4 @@
-"""What a comparison says: two sides, their metrics, the verdict, its warnings and the likely causes. Values only."""
+"""The values of a comparison: two sides, their metrics, the verdict, its warnings and the likely causes."""
 
 from typing import Literal
 
@@ -9,37 +9,37 @@ from benchmarks.verdict import Verdict
 class Side(Value, frozen=True):
     """One side: the runs it consists of, and the runs that were excluded."""
 
-    label: str  # as it was typed
+    label: str  # the argument that selected the runs
     run_ids: list[str]
     left_out: dict[str, str]  # run id -> why it does not count
-    name: str = ""  # its difference from the other side; empty: the two are not comparable
+    name: str = ""  # how it differs from the other side; empty: the two are not comparable
 
 
 class Difference(Value, frozen=True, kw_only=True):
-    """B against A in one metric, in percent of A."""
+    """The difference of B from A in one metric, in percent of A."""
 
     name: str
     unit: str
-    a: float | None  # the geometric mean of the runs
+    a: float | None  # the geometric mean over the runs of A
     b: float | None
     percent: float | None = None  # None: not compared, or not known
     low: float | None = None  # 95%
     high: float | None = None
     verdict: Verdict = Verdict.NOT_TESTED  # only step time is tested
-    why: str = ""  # of the verdict, or why the metric is not compared
-    moved: bool = False  # loss or memory, by more than the margin
-    note: str = ""  # what the metric is
+    why: str = ""  # the reason for the verdict, or why the metric is not compared
+    moved: bool = False  # loss or memory differs by more than the margin
+    note: str = ""  # how the metric is defined
 
 
 class Cause(Value, frozen=True):
-    """One thing in which the two sides' provenance differs."""
+    """One difference in the provenance of the two sides."""
 
     rank: int  # 1: the most likely cause of a difference in speed
     kind: str  # one of explain.KINDS
     name: str
     a: str | None
     b: str | None
-    why: str  # it has this weight
+    why: str  # the reason for the weight
     weight: float = 0.0
 
 
@@ -48,22 +48,22 @@ class Caution(Value, frozen=True):
 
     kind: Literal["not interleaved", "few runs", "not settled"]
     text: str
-    next_command: str | None = None  # removes the cause of the warning
+    next_command: str | None = None  # a command that removes the reason for the warning
 
 
 class Comparison(Value, frozen=True, kw_only=True):
-    """Everything that compare.py answers."""
+    """The result of compare.py."""
 
     a: Side
     b: Side
-    refused: list[str]  # why these two may not be compared; then there are no differences
+    refused: list[str]  # why the two sides are not comparable; if not empty, there are no differences
     summary: str = ""  # the verdict and how far apart the sides are in speed, in one sentence
     verdict: Verdict = Verdict.NOT_TESTED
     warnings: list[Caution] = []
     differences: list[Difference] = []
-    causes: list[Cause] | None = None  # None: not asked for
-    same: list[str] = []  # the kinds of provenance that were looked at and do not differ
+    causes: list[Cause] | None = None  # None: --explain was not passed
+    same: list[str] = []  # the kinds of provenance that were compared and do not differ
     asked: list[str] = []  # differences of the two requests, such as "dtype: bf16 -> fp8"
     not_known: list[str] = []  # the kinds of provenance that cannot be compared, and why
-    margin_percent: float = 1.0  # differences within it are called the same; 0: none is
+    margin_percent: float = 1.0  # smaller differences are `same`; 0: no difference is
     schema_version: int = 2
