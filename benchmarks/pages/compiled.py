@@ -1,6 +1,6 @@
-"""A compiled step's page: what a device holds, what the program exchanges, where its time goes. Pure.
+"""The page of a compiled step: the memory of a device, the collectives, and how the time is spent. Pure.
 
-Its tables are those of the text report (benchmarks/compilation/compiled_report.py and variants.py).
+The tables come from the text report (benchmarks/compilation/compiled_report.py and variants.py).
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from benchmarks.text import bytes_text, title
 
 
 def compiled_parts(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> list[Part]:
-    """A part for each program; of several, the comparison of them all comes first."""
+    """Return a part for each program. If there are several, a part that compares them comes first."""
     if len(programs) + len(failed) == 1:
         return [compiled_part(program) for program in programs.values()]
     several = [

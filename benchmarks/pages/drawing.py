@@ -1,8 +1,8 @@
-"""matplotlib's figures as inline SVG: text stays text, colours are the page's own, equal input gives equal bytes.
+"""Draw matplotlib figures as inline SVG. Text stays text, and equal input gives equal bytes.
 
-matplotlib knows only fixed colours, so a plot is drawn in stand-ins, each of which becomes a variable of page.css:
-that is how a plot follows light, dark and print. pyplot and its global state are never used. One drawing serves a
-phone and a desk: it is narrow, and scales with its column.
+matplotlib has only fixed colours, so a plot is drawn with placeholder colours. Each becomes a variable of page.css,
+so the plot follows the light, dark and print style of the page. pyplot and its global state are never used. Phones
+and desktops get the same drawing: it is narrow, and scales with its column.
 """
 
 import io
@@ -18,7 +18,7 @@ from benchmarks.pages.page import Key, Plot, Tone, change_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Stand-in -> the variable it becomes. No other colour may be in a plot.
+# Placeholder colour -> the CSS variable that replaces it. A plot may use no other colour.
 VARIABLES = {
     "#fe0001": "--ink",
     "#fe0002": "--muted",
@@ -33,12 +33,12 @@ VARIABLES = {
 INK, MUTED, LINE, BLUE, GOOD, BAD, WARM, VIOLET, PAPER = VARIABLES
 TONE_COLOURS: dict[Tone, str] = {"good": GOOD, "bad": BAD, "warm": WARM, "muted": MUTED, "": INK}
 
-WIDTH = 500  # of a plot, in CSS pixels before it is scaled: its text is readable on a phone, too
-WIDE = 1000  # of one that is as wide as the page, and is scrolled sideways on a phone
+WIDTH = 500  # of a plot, in CSS pixels before scaling, so that its text is readable on a phone
+WIDE = 1000  # of a plot that fills the width of the page; a phone scrolls it sideways
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text, not outlines
     "svg.hashsalt": "stepmark",  # the same ids every time
-    "text.parse_math": False,  # a dollar is a dollar
+    "text.parse_math": False,  # a dollar sign does not start a formula
     "axes.formatter.useoffset": False,  # no "+1.2e-2" above an axis
     "font.size": 13.5,
     "axes.titlesize": 13.5,
@@ -62,7 +62,7 @@ SETTINGS: dict[Any, Any] = {
     "ytick.major.size": 0,
     "lines.linewidth": 1.6,
 }
-POINTS_PER_INCH = 72  # matplotlib's SVG is in points: a figure of so many inches has one unit a CSS pixel
+POINTS_PER_INCH = 72  # matplotlib's SVG uses points; at this resolution, one unit is one CSS pixel
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
@@ -83,7 +83,7 @@ def plot(
     keys: Sequence[Key] = (),
     width: int = WIDTH,
 ) -> Plot:
-    """`name` is its own on the page."""
+    """Draw a plot. `name` must be unique on the page; `says` describes the plot in words."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -101,17 +101,17 @@ def plot(
     return Plot(heading, says, [Key(key.sign, VARIABLES[key.colour], key.text) for key in keys], svg, width == WIDE)
 
 
-# --- matplotlib's SVG -> ours -------------------------------------------------------------------
+# --- from matplotlib's SVG to inline SVG --------------------------------------------------------
 
 _STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
-_FONT = re.compile(r'font-family:[^;"]*;? ?')  # it is the page's
+_FONT = re.compile(r'font-family:[^;"]*;? ?')  # the page sets the font
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 _COLOUR = re.compile("|".join(VARIABLES))
 
 
 def _inline(svg: str, name: str, heading: str, says: str) -> Markup:
-    """Return the drawing under our own root, with a title and a description that a screen reader can read."""
+    """Return the drawing in a new <svg> element with a title and a description for screen readers."""
     root, body = _STYLE.sub("", svg[svg.index("<svg") :]).removesuffix("</svg>\n").split(">", 1)
     view = re.findall(r'viewBox="[^"]*"', root)[0]
     body = re.sub(r">\s+<", "><", _TAG.sub(lambda match: _tag(match[0], name), body).strip())
@@ -126,7 +126,7 @@ def _tag(tag: str, name: str) -> str:
     return _COLOUR.sub(lambda match: f"var({VARIABLES[match[0]]})", tag).replace("xlink:href", "href")
 
 
-# --- drawn by more than one page ------------------------------------------------------------------
+# --- shared by several pages ----------------------------------------------------------------------
 
 
 def seconds_axis(seconds: float) -> tuple[float, str]:
@@ -135,7 +135,7 @@ def seconds_axis(seconds: float) -> tuple[float, str]:
 
 
 class Interval(NamedTuple):
-    """A difference in percent; without an interval it is drawn as a dot."""
+    """A difference in percent with its interval. A difference without an interval is drawn as a dot."""
 
     name: str
     percent: float
@@ -145,7 +145,7 @@ class Interval(NamedTuple):
 
 
 def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, axis: str) -> list[Plot]:
-    """Differences with their intervals, a row for each; none without rows."""
+    """Return a plot with a row for each difference and its interval; empty if there are no rows."""
     if not rows:
         return []
     margins = Margins(left=16, top=8)
@@ -157,11 +157,11 @@ def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
 
     most = 3 * max(1.0, *(abs(row.percent) for row in rows))  # one wide interval must not hide the others
     known = [end for row in rows for end in (row.percent, row.low, row.high) if end is not None]
-    ends = [-1.0, 1.0, *(min(max(end, -most), most) for end in known)]  # nothing must not fill the plot
+    ends = [-1.0, 1.0, *(min(max(end, -most), most) for end in known)]  # a tiny difference must not fill the plot
     axes.set_xlim(1.08 * min(ends), 1.08 * max(ends))
     axes.set_ylim(-len(rows) + 0.5, 0.75)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
-    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}  # so that it can be read above lines
+    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}  # so that the text is readable on top of lines
     for place, row in enumerate(rows):
         colour = TONE_COLOURS[row.tone]
         if row.low is not None and row.high is not None:
@@ -173,6 +173,6 @@ def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
     axes.set_yticks([])
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", visible=True)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, prune="both"))  # at the rim it would be cut
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, prune="both"))  # a label at the edge would be cut off
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}%" if value else "0"))
     axes.set_xlabel(axis)

@@ -1,4 +1,4 @@
-"""Reads runs, sweeps and nights, and writes one HTML file about them."""
+"""Read runs, sweeps and nights, and write one HTML file about them."""
 
 import contextlib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ WITHIN_BYTES = 4096  # of a page's beginning
 
 
 def write_html(places: list[str], output: Path) -> int:
-    """Write one file about all places, or nothing if one of them cannot be read."""
+    """Write one HTML file about all places. If one of them cannot be read, write nothing."""
     refuse_place(output)
     parts = [part_of(Path(place), f"report-{number}") for number, place in enumerate(places, 1)]
     write_page(page(*parts), output)
@@ -49,7 +49,7 @@ def write_page(html: str, output: Path) -> None:
 
 
 def refuse_place(output: Path) -> None:
-    """Refuse to overwrite anything but an earlier page."""
+    """Raise RequestError if the output exists and is not an earlier page."""
     if output.is_dir() or (output.exists() and not _is_our_page(output)):
         what = "the file exists and is not a page of Stepmark"
         raise RequestError(what, where=str(output), why="choose another name, such as page.html")
@@ -58,7 +58,7 @@ def refuse_place(output: Path) -> None:
 def _is_our_page(path: Path) -> bool:
     with files.opened(path) as stream:
         beginning = stream.read(WITHIN_BYTES)
-    return not beginning or OUR_PAGE in beginning  # an empty file was made for it
+    return not beginning or OUR_PAGE in beginning  # an empty file may be overwritten
 
 
 def part_of(place: Path, key: str) -> Part:
@@ -71,7 +71,7 @@ def part_of(place: Path, key: str) -> Part:
         return sweep_part(report_of_file(place), key)
     try:
         report = files.read_json(place, NightReport)
-        if place.absolute().parts[-3:-1] == ("nights", report.suite):  # its runs may have moved with it
+        if place.absolute().parts[-3:-1] == ("nights", report.suite):  # the output folder may have been moved
             report = replace(report, history=[str(place.parents[2])])
         return night_part(report, key)
     except ValueError as error:
@@ -87,18 +87,18 @@ def _cannot_be_shown(what: str, place: Path) -> RequestError:
 
 
 def material_of(folder: RunFolder) -> RunMaterial:
-    """All that a run's page is made of."""
+    """Return the data for the page of a run."""
     if not (folder.path / BENCHMARK).exists():
         raise _cannot_be_shown("this is not a run's folder", folder.path)
     if not (folder.path / RESULT).exists():
         raise without_result(folder.path)
     benchmark, result = folder.benchmark(), folder.stored_result()
     lower_bound = None
-    with contextlib.suppress(RequestError):  # an installed backend may refuse to say what it stores
+    with contextlib.suppress(RequestError):  # a backend may refuse to describe its storage
         lower_bound = bound(benchmark, find_backend(benchmark.backend).storage(benchmark))
     return RunMaterial(
         benchmark=benchmark,
-        result=msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result),  # it quotes logs
+        result=msgspec.convert(scrubbed(msgspec.to_builtins(result)), Result),  # a result quotes logs
         steps=[step for step in folder.each_stored_step() if step.rank == 0],
         provenance=scrubbed(folder.provenance()),
         place=str(folder.path),
@@ -117,11 +117,11 @@ def _diagnosis(folder: RunFolder) -> list[tuple[str, str]]:
     return [(label, cleaned(text)) for label, text in rows(diagnosis_of_run(folder))]
 
 
-# --- what a page may hold -----------------------------------------------------------------------
+# --- removing secrets ---------------------------------------------------------------------------
 
 
 def scrubbed(value: Any, known: Known | None = None) -> Any:
-    """The same data without what looks like a secret, however deep it lies."""
+    """Return the data without anything that looks like a secret, at any depth."""
     known = shell_secrets() if known is None else known
     if isinstance(value, str):
         return cleaned(value, known)
@@ -136,7 +136,7 @@ def scrubbed(value: Any, known: Known | None = None) -> Any:
 
 
 def cleaned(text: str, known: Known | None = None) -> str:
-    """A line or several, without secrets and without what moves a cursor."""
+    """Return the text without secrets and without characters that move the cursor of a terminal."""
     hidden = hidden_in_log(text.encode(errors="backslashreplace"), known).decode(errors="backslashreplace")
     return printable_lines(hidden)
 
@@ -145,7 +145,7 @@ def cleaned(text: str, known: Known | None = None) -> str:
 
 
 def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
-    """Yield the log of the failed rank, or of rank 0, in the last attempt, and the output of the job."""
+    """Yield the ends of two logs: of the failed rank (or rank 0) in the last attempt, and of the job."""
     rank = result.attempts[-1].rank if result.attempts else None
     logs = folder.attempt_dir(max(folder.attempts(), default=0)).glob(f"*/rank-{rank or 0}.log")
     for path in [*sorted(logs), *folder.job_output()[-1:]]:
@@ -157,7 +157,7 @@ def _tail(path: Path, name: str) -> LogTail:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - TAIL_BYTES))
         text = without_colours(stream.read()).replace(b"\r", b"\n")
-    if size > TAIL_BYTES:  # it begins within a line: what is before the cut would say that the rest is a secret
+    if size > TAIL_BYTES:  # the cut line may be a secret whose name was cut off
         text = text.partition(b"\n")[2]
     lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).rstrip().split("\n")]
     whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES

@@ -1,4 +1,4 @@
-"""A night of a suite on a page: its verdict, a table of cells and metrics, and each cell's history. Pure."""
+"""The page of a night: its verdict, a table of cells and metrics, and the history of each cell. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ from benchmarks.verdict import Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What needs an action comes first.
+# Verdicts that need an action come first.
 ORDER = (Verdict.WORSE, Verdict.NOT_TESTED, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.SAME)
-MOST_OPEN = 4  # cells; of more, those that ask for nothing are folded
-MOST_DATES = 5  # on the axis of a history
+MOST_OPEN = 4  # with more cells, those that need no action are folded
+MOST_DATES = 5  # labels on the time axis of a history
 
 
 def night_part(report: NightReport, key: str = "night") -> Part:
@@ -74,7 +74,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
 
 
 def _verdict_causes(report: NightReport) -> list[str]:
-    """Return the causes of the verdict: each regression, and each cell without a valid run."""
+    """Return the reasons for the verdict: each regression, and each cell without a valid run."""
     lines = []
     for cell in report.cells:
         if cell.status not in ("valid", "running"):
@@ -89,7 +89,7 @@ def _verdict_causes(report: NightReport) -> list[str]:
 
 
 def _overview(report: NightReport, key: str) -> Table:
-    """The table of the screen; each name leads to its cell."""
+    """Return the same table as on the screen. Each name links to its cell."""
     found = []
     for number, cell in enumerate(report.cells):
         tones = [VERDICT_TONES[one.verdict] for one in cell.judgements] or ["warm"]
@@ -108,7 +108,7 @@ def _cell(cell: CellReport, key: str, folded: bool) -> Section:
 
 
 def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
-    """Return the plot; empty if fewer than two nights have a value."""
+    """Return the plot of a figure's history; empty if fewer than two nights have a value."""
     points = [point for point in one.points if point.used_as != "left out"]
     if len(points) < 2:
         return []
@@ -119,7 +119,7 @@ def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
 
 
 def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> None:
-    """Draw the baseline with two standard deviations of a night around it, the nights, and when the change began."""
+    """Draw the baseline with a band of two standard deviations, the nights, and the first night of the change."""
     from matplotlib.ticker import MaxNLocator
 
     colour, typical = TONE_COLOURS[VERDICT_TONES[one.verdict]], max(point.value for point in points)
@@ -146,7 +146,7 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
         axes.axvline(places[one.since] - 0.5, color=VIOLET, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
     axes.set_xlim(-0.7, last + 0.7)
     axes.margins(y=0.18)
-    axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))  # a band of much noise would reach below nothing
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))  # a wide band would reach below 0
     axes.set_title(unit)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     ticks = list(range(last, -1, -max(math.ceil(last / (MOST_DATES - 1)), 1)))  # evenly, from the latest back

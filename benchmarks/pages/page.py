@@ -1,6 +1,6 @@
-"""The blocks of pages, and their rendering as one HTML file without network and without scripts.
+"""The blocks of a page, and their rendering as one HTML file that needs no network and no scripts.
 
-page.html.j2 has a macro for each kind of block. An empty block is not shown, nor a section without blocks.
+page.html.j2 has a macro for each kind of block. Empty blocks and empty sections are not shown.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Headlines(NamedTuple):
 class Cell(NamedTuple):
     text: str
     tone: Tone = ""
-    detail: str = ""  # below it, in smaller type
+    detail: str = ""  # below the text, in smaller type
     link: str = ""
 
 
@@ -52,18 +52,18 @@ class Table(NamedTuple):
     """A table; on a phone, each row becomes a card."""
 
     caption: str
-    titles: Sequence[str]  # of numbers, if it begins with #
+    titles: Sequence[str]  # a title that begins with # is that of a column of numbers
     content: list[list[Cell]]
 
 
 class Facts(NamedTuple):
-    """Labels and texts; the lines of a text stay lines."""
+    """Labels with texts. Line breaks in a text are kept."""
 
     content: list[tuple[str, str]]
 
 
 class Words(NamedTuple):
-    """A paragraph, or a list for several texts."""
+    """Paragraphs, or a list if the style is `list`."""
 
     content: Sequence[str]
     style: Literal["", "muted", "lead", "list", "code"] = ""
@@ -78,23 +78,23 @@ class Box(NamedTuple):
 
 
 class LogTail(NamedTuple):
-    """The last lines of a log; `note` describes the omitted ones."""
+    """The last lines of a log. `note` describes which lines are shown if some are omitted."""
 
-    content: str  # its name
+    content: str  # the name of the log
     lines: list[str]
     note: str = ""
 
 
 class Key(NamedTuple):
-    """A line of a plot's legend, which is text next to it: a sign of the plot and its meaning."""
+    """A line of the legend next to a plot: a sign in the plot and its meaning."""
 
     sign: str
-    colour: str  # a stand-in here, a variable of page.css on the page
+    colour: str  # a placeholder colour; on the page, a variable of page.css
     text: str
 
 
 class Plot(NamedTuple):
-    """A plot as a page shows it. `says` is the same in words, for those who can't see it."""
+    """A plot on a page. `says` describes it in words, for readers who cannot see it."""
 
     heading: str
     says: str
@@ -112,15 +112,15 @@ class Plots(NamedTuple):
 class Section(NamedTuple):
     heading: str
     content: "Sequence[Block]"
-    key: str = ""  # its id on the page
-    folded: bool = False  # shown after a click, and on paper
+    key: str = ""  # the id of the section on the page
+    folded: bool = False  # the content is shown after a click, and when the page is printed
 
 
 Block = Headlines | Table | Facts | Words | Box | LogTail | Plots | Section
 
 
 class Part(NamedTuple):
-    """A report on a page; `key` is its own there, and begins all names inside it."""
+    """A report on a page. `key` is unique on the page, and is the prefix of all ids inside the report."""
 
     key: str
     kind: str  # run, comparison, night, sweep
@@ -130,10 +130,10 @@ class Part(NamedTuple):
     under: str
     name: str
     blocks: list[Block]
-    # In the table over several reports:
-    when: str = ""  # UTC; empty if it is not known
+    # For the table of a page with several reports:
+    when: str = ""  # UTC; empty if the time is not known
     figures: Sequence[str] = (UNKNOWN, UNKNOWN, UNKNOWN)  # seconds per step, tokens per second, MFU
-    trouble: str = ""  # why it has no figures, or why they are compared with nothing
+    trouble: str = ""  # why the report has no figures, or why they are not comparable
 
 
 def shown(blocks: Sequence[Block]) -> list[Block]:
@@ -142,13 +142,13 @@ def shown(blocks: Sequence[Block]) -> list[Block]:
 
 
 def page(*parts: Part) -> str:
-    """One file for one or several reports: of several, the newest first, a table, and each folded behind its row."""
+    """Return the HTML of one or several reports. Several get a table, the newest first, and are folded."""
     parts = tuple(sorted(parts, key=lambda part: part.when, reverse=True))
     title = f"{parts[0].heading} {parts[0].name}" if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")
     overview = _overview(parts) if len(parts) > 1 else None
     text = _template().render(title=title, parts=parts, overview=overview, css=css, version=VERSION)
-    return text.encode(errors="backslashreplace").decode()  # a file's name may hold what no text can
+    return text.encode(errors="backslashreplace").decode()  # names of files may contain invalid characters
 
 
 def _overview(parts: Sequence[Part]) -> Table:
@@ -167,8 +167,8 @@ def _overview(parts: Sequence[Part]) -> Table:
 
 @cache
 def _template() -> "Template":
-    """An undefined name is an error, and every text is escaped."""
-    import jinja2  # takes 30 ms: only who makes a page waits for it
+    """Return the template. An undefined name in it is an error, and every text is escaped."""
+    import jinja2  # imported here because it takes 30 ms
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
@@ -184,17 +184,17 @@ def _template() -> "Template":
 
 
 def table_of(grid: Grid) -> Table:
-    """Return the table that a screen has too."""
+    """Return the same table as on the screen."""
     return Table(
         grid.heading[:1].upper() + grid.heading[1:], grid.titles, [list(map(Cell, row)) for row in grid.rows]
     )
 
 
-# --- words ----------------------------------------------------------------------------------------
+# --- text of values -------------------------------------------------------------------------------
 
 
 def change_text(percent: float | None) -> str:
-    """+1.23%"""
+    """Return a change as text, such as +1.23%."""
     if percent is None:
         return UNKNOWN
     return f"{percent:+.2f}%" if abs(percent) < 100 else f"{percent:+,.0f}%"

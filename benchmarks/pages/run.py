@@ -1,4 +1,4 @@
-"""A run's page: the metrics with their uncertainty, the path, the program and the provenance. Pure."""
+"""The page of a run: its metrics with their uncertainty, its steps, its notes and its provenance. Pure."""
 
 from typing import Any
 
@@ -30,21 +30,21 @@ from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
 FIRST = ("not settled:", "still moving:", "too short to confirm", SLOWED)  # notes to read before the figures
-ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows of the table that are said otherwise
+ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows that another section of the page shows
 
 
 class RunMaterial(Value, frozen=True):
-    """The data of a run's page. Secrets were removed before."""
+    """The data for the page of a run. Secrets are already removed."""
 
     benchmark: Benchmark
     result: Result
     steps: list[Step]
     provenance: dict[str, Any]
-    place: str  # the folder, as the user would type it
+    place: str  # the folder of the run, for commands to paste
     bound: Bound | None = None
     nearest: Nearest = (None, "it was not compared")
-    logs: list[LogTail] = []  # of a run that failed or is invalid
-    diagnosis: list[tuple[str, str]] = []  # of a run that failed: the first cause, what it means, what helps
+    logs: list[LogTail] = []  # if the run is failed or invalid
+    diagnosis: list[tuple[str, str]] = []  # if the run failed: the first cause, its meaning and its remedies
 
 
 def run_part(run: RunMaterial, key: str = "run") -> Part:
@@ -108,7 +108,7 @@ def described(benchmark: Benchmark) -> str:
 
 
 def _headlines(result: Result) -> list[Headline]:
-    """Return the known metrics for large type."""
+    """Return the known metrics that the page shows in large type."""
     spread, detail = result.seconds_per_step, ""
     if spread.ci95 is not None:
         low, high = map(seconds_text, spread.ci95)
@@ -150,6 +150,6 @@ def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
 
 
 def _data(name: str, value: Any) -> Section:
-    """A part of a file as it is."""
+    """Return a section that shows a part of a file as JSON."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return Section(name.replace("_", " "), [LogTail(name, text.split("\n"))], folded=True)

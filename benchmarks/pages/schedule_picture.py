@@ -1,6 +1,6 @@
-"""The schedule of a layer, forward and backward: compute above, collectives below, the exposed part in red. Pure.
+"""Draw the schedule of a layer, forward and backward: compute above, collectives below, exposed time in red. Pure.
 
-A trip of each loop over layers is a row, and all rows have one time scale.
+Each row is one iteration (trip) of a loop over layers. All rows have the same time scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Loops = Mapping[str, Sequence[Span]]  # body -> the spans of one trip
 
 
 class Trip(NamedTuple):
-    """One trip of a loop over layers."""
+    """One iteration of a loop over layers."""
 
     heading: str
     under: str
@@ -34,7 +34,7 @@ SHORT = {
     "all-gather": "AG", "reduce-scatter": "RS", "all-reduce": "AR", "all-to-all": "A2A", "collective-permute": "CP",
 }  # fmt: skip
 QUERY, OUTPUT = "Attention.query_projection", "Attention.out_projection"
-# The framework's layer -> what its matmuls are called.
+# The framework's layer -> the label of its matmuls.
 LAYERS = {QUERY: "q", "Attention.kv_projection": "k, v", OUTPUT: "out", "MlpBlock": "MLP"}
 COLOURS = {
     "matmul": BLUE,
@@ -44,15 +44,15 @@ COLOURS = {
     "collective, exposed": BAD,
     "copy": MUTED,
 }
-RECOMPUTED = 0.3  # of the colour
+RECOMPUTED = 0.3  # opacity of recomputed work
 LANES = {"compute": (22.0, 34.0), "communication": (62.0, 20.0), "side": (106.0, 8.0)}  # below the heading; height
 HEADING, ROW = 46.0, 172.0  # pixels
 MARGINS = Margins(left=122, right=16, top=30, bottom=48)
-LETTER = 8.6  # pixels; about, since the reader's font is not known
+LETTER = 8.6  # approximate width in pixels, because the reader's font is not known
 
 
 def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: str) -> list[Plot]:
-    """Return the picture; none if the program has no loop over layers."""
+    """Return the plot; empty if the program has no loop over layers."""
     trips = layer_trips(benchmark, schedule, loops)
     if not trips:
         return []
@@ -64,7 +64,7 @@ def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: 
 
 
 def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[Trip]:
-    """A trip of the loop over layers forward, and of the one backward."""
+    """Return one trip of the forward loop over layers, and one of the backward loop."""
     found = []
     for heading, parts in (("Forward", {"forward"}), ("Backward", {"backward", "recomputed"})):
         loop = _loop(schedule, loops, parts)
@@ -81,7 +81,7 @@ def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[
 
 
 def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None:
-    """The innermost loop in which these parts take the longest."""
+    """Return the innermost loop in which these parts take the most time, or None."""
     known = [one for lines in schedule.computations.values() for one in lines if one.body in loops]
     inner = [one for one in known if all(inside.what != "loop" for inside in schedule.computations[one.body])]
     taken = {
@@ -94,7 +94,7 @@ def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None
 
 
 def label_of(operation: Operation, output_flops: float) -> str:
-    """Return the label, or an empty text. By `output_flops`, the q matmul is single or merged with k and v."""
+    """Return the label, or an empty text. A q matmul with more FLOPs than `output_flops` includes k and v."""
     if operation.what == "collective":
         number, unit = bytes_text(operation.bytes).split()
         return f"{SHORT.get(operation.kind, operation.kind)} {float(number):.3g} {unit}"
@@ -112,7 +112,7 @@ def _draw(axes: "Axes", trips: Sequence[Trip]) -> None:
     from matplotlib.patches import Patch
 
     longest = max(trip.seconds for trip in trips) * 1e3
-    pixels = (WIDE - MARGINS.left - MARGINS.right) / longest  # a millisecond
+    pixels = (WIDE - MARGINS.left - MARGINS.right) / longest  # per millisecond
     axes.set_xlim(0, longest)
     axes.set_ylim(ROW * len(trips), 0)
     ticks: dict[float, str] = {}

@@ -1,6 +1,6 @@
-"""The plot of a run: the seconds of each step. Pure.
+"""Draw the plot of a run: the seconds of each step. Pure.
 
-The axis of seconds is that of the counted steps; a step far outside, such as one that compiles, is drawn at the rim.
+The y-axis covers the counted steps. Slower steps, such as a step that compiles, are drawn at its edge.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT = 280
-MOST_POINTS = 1500  # counted or excluded; of more, one of so many is drawn
+MOST_POINTS = 1500  # of each group, counted and excluded; if there are more, only every n-th is drawn
 
 
 def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
@@ -40,7 +40,7 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
 
 
 def _view(timed: Sequence[Step]) -> tuple[float, float]:
-    """The part of the axis of seconds that is shown: what nearly all counted steps need, and as much around it."""
+    """Return the range of the y-axis: the range of 90% of the counted steps, extended by its width on both sides."""
     import numpy as np
 
     counted = usable_seconds([step for step in timed if step.excluded_because is None]) or usable_seconds(timed)
@@ -74,7 +74,7 @@ def _draw(axes: "Axes", result: Result, timed: Sequence[Step], low: float, high:
 
 
 def _keys(result: Result, steps: Sequence[Step]) -> list[Key]:
-    """Every reason with its count: those of the window, and those that it does not hold, as of earlier attempts."""
+    """Return the legend. It counts the excluded steps by reason, including steps of earlier attempts."""
     window, spread = result.window, result.seconds_per_step
     marked = Counter(step.excluded_because for step in steps if step.rank == 0 and step.excluded_because is not None)
     reasons = ", ".join(f"{reason} ({count:,})" for reason, count in {**marked, **window.excluded}.items())

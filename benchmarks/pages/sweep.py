@@ -1,4 +1,4 @@
-"""A sweep on a page: scaling compared with the ideal, the table, the gain of PGLE, refused cells. Pure."""
+"""The page of a sweep: scaling compared with the ideal, a table, the gain of PGLE, and refused cells. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ def sweep_part(report: SweepReport, key: str = "sweep") -> Part:
     )
 
 
-# --- how it scales ------------------------------------------------------------------------------
+# --- scaling ------------------------------------------------------------------------------------
 
 
 def _series(series: Series, key: str) -> Section:
@@ -88,7 +88,7 @@ def _cell(text: str) -> Cell:
 
 
 def _speed_plot(series: Series, key: str) -> list[Plot]:
-    """Return the plot; empty if fewer than two scales have a speed."""
+    """Return the plot of tokens per second; empty if fewer than two scales have a speed."""
     known = [(point, point.tokens_per_second) for point in series.points if point.tokens_per_second is not None]
     if len({point.gpus for point, _ in known}) < 2:
         return []
@@ -103,7 +103,7 @@ def _speed_plot(series: Series, key: str) -> list[Plot]:
 
 
 def _draw_speed(axes: "Axes", known: Known) -> None:
-    """The medians and ranges, and the ideal line, on logarithmic axes."""
+    """Draw the medians, the ranges and the ideal line on logarithmic axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     base, speed = known[0]
