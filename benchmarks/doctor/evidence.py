@@ -1,4 +1,4 @@
-"""Find the evidence of a failure in one log. The log is streamed once, and irrelevant lines cost little. Pure."""
+"""Find the evidence of a failure in one log. The log is streamed once; irrelevant lines are skipped fast. Pure."""
 
 import re
 from collections import Counter
@@ -22,25 +22,25 @@ from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
 
-_END_OF_TRAINING = 1 << 40  # counts as this many steps: training survived everything before it
-SURVIVED_STEPS = 3  # a rank may be this far ahead of a failed one; more steps mean that training continued
-NEAR_BYTES = 16 << 10  # how long most tracebacks are
-AHEAD_BYTES = 256 << 10  # how long a traceback may be
-LOSSES_OF_A_STEP = 8  # in an unknown format: each rank of a node may print its own
-BEHIND_BYTES = 64 << 10  # how far back the last time stamp is looked for
-STEPS_WITHIN = BEHIND_BYTES  # from the end of a log, its last steps are looked for
-MOST_WAITING = 16 << 20  # without the end of a line
+_END_OF_TRAINING = 1 << 40  # the end counts as this number of steps: training survived everything before it
+SURVIVED_STEPS = 3  # steps by which a rank may be ahead of a failed rank; more mean that training continued
+NEAR_BYTES = 16 << 10  # most tracebacks are shorter
+AHEAD_BYTES = 256 << 10  # the longest traceback that is read
+LOSSES_OF_A_STEP = 8  # in an unknown format, because each rank of a node may print its own loss
+BEHIND_BYTES = 64 << 10  # text before a line that is searched for the last time stamp
+STEPS_WITHIN = BEHIND_BYTES  # text at the end of a log that is searched for its last steps
+MOST_WAITING = 16 << 20  # bytes to keep while no line ends
 ABOUT = 40  # characters of a long line to show before its symptom
 RECORDS = (".json", ".jsonl")  # records of a launcher, not logs
-LONGEST_MARK = 400  # bytes, within which a line says that it is an error
-LONGEST_LINE = 8 << 10  # of a longer line, this much around the word is read
+LONGEST_MARK = 400  # only the first bytes of a line are searched for the mark of an error
+LONGEST_LINE = 8 << 10  # of a longer line, only this part around the searched word is read
 MORE_WITHIN = 1500  # bytes after a line that may continue its message
-MOST_UNKNOWN = 20  # forms of unknown errors in one log
+MOST_UNKNOWN = 20  # different unknown errors in one log
 MOST_TRACEBACKS = 1000  # without a step between them; later ones cannot be the first error
-MOST_SILENT = 16  # ranks that one line names
-# Text that may precede an error: nothing, or the writer of the line (with several, the last `name: `).
+MOST_SILENT = 16  # silent ranks that one line names
+# Text that may precede an error: nothing, or the writer of the line (if several are named, the last `name: `).
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
-# An error that nothing but a failing program prints: a Python exception by name, the end of C++, C, Go, Rust or Java.
+# An error that only a failing program prints: a named Python exception, or a fatal error of C++, C, Go, Rust or Java.
 _FATAL = (
     PREFIXED + rb"(?P<error>[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]+\))?: +\S"
     rb"|(?:[a-z_]\w*\.)+(?:exc|errors?|exceptions?)\.(?!Simplified)[A-Z]\w+: +\S|F\d{4} \d\d:\d\d:\d\d"
@@ -68,25 +68,25 @@ FAILED = re.compile(
     rb"\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
     rb"|\b(?:job|training|run) failed\b"
 )
-SUMMARY_LINES = 8  # with losses that may follow the line that reports the end of training
+SUMMARY_LINES = 8  # lines with losses that may follow the line that reports the end of training
 # A line that reports that the program continued. NCCL prints WARN for fatal errors.
 CONTINUED = re.compile(
     rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )(?<!=)\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
-    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # of a shell
+    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # printed by a shell
 )
 RAISED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
-ANNOUNCES = 160  # characters, within which a line says its level
+ANNOUNCES = 160  # only the first characters of a line are searched for its level
 # A successful run prints none of these, even if it marks other lines as errors.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
 LINES = re.compile(rb"[^\r\n]+")
-# A line of a training step in any format.
+# Matches a line of a training step in any format.
 LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = (b"Exception ignored in", b"Error in atexit._run_exitfuncs")
-# With the lines of its traceback, and one line more.
+# An error that Python ignored, with its traceback and one more line.
 IGNORED_LINES = re.compile(
     rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?[^\n]*\n?"
 )
@@ -100,15 +100,15 @@ def reports_continuation(line: bytes) -> bool:
 class Finding(Value, frozen=True):
     """A line that is evidence of a failure."""
 
-    id: str  # of a symptom; Kind.UNKNOWN or Kind.SUSPECT
+    id: str  # the id of a symptom, or a Kind for a line without a known symptom
     file: str
     line: int  # counted from 1
-    text: str  # as it may be shown
-    rank: int | None  # None: of the job, or not known
-    time: float | None  # seconds of the local time; None: no stamp on it or before it
-    raised: bool = False  # it is an exception by its name
-    soft: bool = False  # it reports that the program continued
-    last: bool = True  # neither a step nor a report of success follows
+    text: str  # the line without secrets, shortened for the screen
+    rank: int | None  # None: the line belongs to the job, or its rank is not known
+    time: float | None  # local time in seconds; None: no time stamp on the line or before it
+    raised: bool = False  # the line names an exception
+    soft: bool = False  # the line reports that the program continued
+    last: bool = True  # no step and no report of success follows
 
 
 class LogEvidence(Value, frozen=True):
@@ -117,22 +117,22 @@ class LogEvidence(Value, frozen=True):
     file: str
     bytes: int
     lines: int
-    steps: int  # lines that report training
-    trained: bool  # it has them, or losses in words that are not known
-    progress: Progress | None  # None: its format prints no last step, or is not known
-    last_line: str  # as it may be shown
-    ended: bool  # it reports that it is done, or has trained its last step
-    ended_well: bool  # it reports that training completed, so earlier lines are not failures
+    steps: int  # lines that report training steps
+    trained: bool  # the log has such lines, or losses in an unknown format
+    progress: Progress | None  # None: its format is not known or prints no last step
+    last_line: str  # without secrets, shortened for the screen
+    ended: bool  # the log reports the end of the job or contains the last step
+    ended_well: bool  # the log reports that training completed, so earlier lines are not failures
     findings: list[Finding]
-    survived: list[Finding]  # training continued after them
+    survived: list[Finding]  # findings after which training continued
 
 
 class _Occurrences:
-    """One symptom of one rank: its first line that was not survived, and the first of all."""
+    """The lines with one symptom of one rank: the first line, and the lines that training has not survived yet."""
 
     def __init__(self, finding: Finding, steps: int, place: int) -> None:
         self.first = finding
-        self.place = place  # in the log, of its last line
+        self.place = place  # position of the last such line in the log
         self.live: list[tuple[int, Finding]] = []
         self.add(finding, steps)
 
@@ -146,27 +146,27 @@ class _Occurrences:
 
 
 class Scanner:
-    """Reads one log piece after piece."""
+    """Reads one log in pieces."""
 
     def __init__(self, symptoms: Symptoms, file: str, clock: Clock, rank: int | None = None) -> None:
         self._symptoms, self._file, self._clock, self._rank = symptoms, file, clock, rank
         self._picker = symptoms.picker
         self._secrets = shell_secrets()
         self._text = b""
-        self._done = 0  # in the text: lines that begin before it have been looked at
+        self._done = 0  # position in the text: lines that begin before it are searched
         self._before = 0  # bytes of the log before the text
-        self._counted = 0  # in the text: up to here its lines have been counted
-        self._lines = 0  # that end before it
-        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # prefix and end, in the log, of those being read
-        self._taken = Counter[int]()  # tracebacks, by how many steps were before them
+        self._counted = 0  # position in the text: lines that end before it are counted
+        self._lines = 0  # the number of counted lines
+        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # the open ones: prefix, and end in the log
+        self._taken = Counter[int]()  # number of tracebacks by the number of steps before them
         self._bytes = 0
         self._reported = 0  # lines of steps
-        self._steps = 0  # by which it is known what was survived
+        self._steps = 0  # steps so far, which decide what training survived
         self._losses = 0
         self._success: int | None = None  # number of steps before the last line that reports success
-        self._begun = 0  # in the log, of the last line that reports a start
-        self._last = 0  # in the log, of the last line that reports training or a good end
-        self._lasts: dict[str, bytes] = {}  # of the formats that print their last step once
+        self._begun = 0  # position in the log of the last line that reports a start
+        self._last = 0  # position in the log of the last line that reports training or a good end
+        self._lasts: dict[str, bytes] = {}  # number of the last step, for formats that print it on its own line
         self._seen: dict[tuple[str, int | None, str], _Occurrences] = {}
 
     def feed(self, data: bytes) -> None:
@@ -208,9 +208,9 @@ class Scanner:
         )
 
     def _look_behind_the_last(self, floor: int) -> tuple[bool, bool]:
-        """Return whether a line after the last step reports the end of training, and of the job.
+        """Return whether lines after the last step report the end of training and the end of the job.
 
-        If nothing was found after it, add the first line that reports a bad end.
+        If there is no finding after the last step, add the first line that reports a bad end.
         """
         known, text, before = self._symptoms, self._text, self._before
         steps = [one for one in self._steps_in(floor) if one >= self._last - before]
@@ -258,7 +258,7 @@ class Scanner:
         self._text, self._done = self._text[keep:], end - keep
 
     def _count(self, end: int) -> None:
-        """The lines that end before this place, and those that report training."""
+        """Count the lines that end before this position, and the lines that report training."""
         start, self._counted = self._counted, max(self._counted, end)
         self._lines += self._text.count(b"\n", start, end)
         steps = sum(self._text.count(word, start, end) for word in self._symptoms.progress)
@@ -299,7 +299,7 @@ class Scanner:
             self._look_for_the_unknown(start, line, bare, words)
 
     def _ranks(self, symptom: Symptom, start: int, line: bytes) -> Sequence[int | None]:
-        """Return the ranks with the symptom: the writer, or for a silence each rank that is named in it."""
+        """Return the ranks with the symptom: the writer of the line or, for a silence, the ranks that it names."""
         if not symptom.names:
             return [self._writer(line)]
         return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom)[:MOST_SILENT] or [None]
@@ -316,13 +316,13 @@ class Scanner:
                 seen.live = [(self._steps, one) for at, one in seen.live if at + SURVIVED_STEPS > steps]
 
     def _is_ignored(self, start: int, stop: int) -> bool:
-        """Whether a line is a part of an error that Python ignored."""
+        """Whether a line belongs to an error that Python ignored."""
         near = self._text[max(0, start - LONGEST_LINE) : stop] + b"\n"
         place = max(map(near.rfind, IGNORED))
         return place >= 0 and IGNORED_LINES.fullmatch(near, place) is not None
 
     def _is_source(self, start: int, line: bytes) -> bool:
-        """Whether it is the source that Python shows below a frame of a traceback, such as `raise ValueError(`."""
+        """Whether a line is source code below a frame of a traceback, such as `raise ValueError(`."""
         if b"    " not in line:
             return False
         near = max(0, start - LONGEST_LINE)
@@ -335,7 +335,7 @@ class Scanner:
         if self._is_in_traceback(start, line):
             return
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
-        if not traceback and known.informs(bare):  # a launcher may hand on a pod's lines at level INFO
+        if not traceback and known.informs(bare):  # a launcher may copy a pod's lines at level INFO
             return
         kind = None if traceback else _kind_of(begin, words)
         if not (traceback or kind) or WARNS.search(line[:ANNOUNCES]):
@@ -346,7 +346,7 @@ class Scanner:
             self._add(kind, start, self._writer(line), line)
 
     def _is_in_traceback(self, start: int, line: bytes) -> bool:
-        """Whether it is a part of one that was read."""
+        """Whether a line belongs to a traceback that was read."""
         if not self._tracebacks:
             return False
         place = self._before + start
@@ -354,7 +354,7 @@ class Scanner:
         return any(prefix.match(line) for prefix, _ in self._tracebacks)
 
     def _take_traceback(self, start: int, line: bytes) -> None:
-        """Add the error that was raised first, unless Python ignored it or it shows a known symptom."""
+        """Add the error of a traceback that was raised first, unless Python ignored it or it is a known symptom."""
         self._taken[self._steps] += 1
         if self._taken[self._steps] > MOST_TRACEBACKS:
             return
@@ -368,7 +368,7 @@ class Scanner:
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
         if not raised:
-            # Without its error, or with the error above it, as debuggers and interleaved ranks print it.
+            # The traceback has no error below it. Debuggers and interleaved ranks print the error above it.
             frames = HEADLESS_LINES.findall(self._text[start : start + found.end]) if TRACEBACK in line else []
             self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
             return
@@ -386,7 +386,7 @@ class Scanner:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             return
-        time = self._clock.first(line)  # otherwise the last stamp before it
+        time = self._clock.first(line)  # if the line has no time stamp, the last one before it is used
         finding = Finding(
             id=name,
             file=self._file,
@@ -407,7 +407,7 @@ class Scanner:
         return self._rank if rank is None else rank
 
     def _full_text(self, line: bytes, start: int) -> str:
-        """Return the line as shown. If it ends with a colon or dots, append the next line."""
+        """Return the line for the screen. If it ends with a colon or dots, append the next line."""
         begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith((b":", b"...")) else 0
         if begin:
             rest = without_colours(self._text[begin : begin + LONGEST_MARK].partition(b"\n")[0])
@@ -415,7 +415,7 @@ class Scanner:
         return shown_line(line, self._secrets)
 
     def _shown(self, name: str, line: bytes, start: int) -> str:
-        """Return the line as shown; for a long line, the part that shows the symptom."""
+        """Return the line for the screen; of a long line, return the part with the symptom."""
         symptom = self._symptoms.by_id.get(name)
         begin, end = self._symptoms.where_in(line, symptom) if symptom else (0, 0)
         more = self._symptoms.continuation(self._text[start : start + MORE_WITHIN], symptom) if symptom else b""
@@ -427,20 +427,20 @@ class Scanner:
 
 
 def _kind_of(text: bytes, words: set[bytes]) -> str | None:
-    """Return the kind of a line without a known symptom, by its form."""
+    """Return the kind of a line without a known symptom; None if the line does not look like an error."""
     ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
     if words & FATAL_WORDS and (fatal := ends.search(text)):
         return Kind.PASSED_ON if is_passed_on(text[fatal.start("error") :]) else Kind.UNKNOWN
     if words & LEVEL_WORDS and MARKED.search(text):
         return Kind.SUSPECT
-    if words & UNABLE_WORDS:  # in a long row of `name: `, UNABLE would begin at each in vain
+    if words & UNABLE_WORDS:  # COULD_NOT is faster than UNABLE on long lines
         if COULD_NOT.search(text) and UNABLE.search(text):
             return Kind.SUSPECT
         return Kind.PASSED_ON if FAILED.search(text) else None
     return None
 
 
-# --- lines of many ranks that say the same ------------------------------------------------------
+# --- equal lines of many ranks ------------------------------------------------------------------
 
 DIFFERING = (
     (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), "X"),
@@ -451,7 +451,7 @@ DIFFERING = (
 
 
 def signature(text: str) -> str:
-    """A line without what differs from rank to rank: numbers, addresses, names of hosts."""
+    """Return the line without the parts that differ from rank to rank: numbers, addresses, names of hosts."""
     for pattern, instead in DIFFERING:
         text = pattern.sub(instead, text)
     return text

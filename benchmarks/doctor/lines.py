@@ -1,4 +1,4 @@
-"""A line of a log: who wrote it, when, and which error it ends a traceback with. Pure."""
+"""Read the rank and the time stamp from lines of a log, and the errors from tracebacks. Pure."""
 
 import calendar
 import re
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import WRITER
 
-# `3: ` of srun --label, [rank3]: of PyTorch, [default3]: of torchrun, [1,3]<stderr>: of mpirun; by name, [Rank 3] of
-# PyTorch's watchdog and others.
+# LABEL: srun --label prints `3: `, PyTorch [rank3]:, torchrun [default3]: and mpirun [1,3]<stderr>:. NAMED: PyTorch's
+# watchdog prints [Rank 3].
 LABEL = re.compile(
     rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?|\[(?:[\w.-]+[@-])?\d+,(\d{1,7})\]<std(?:err|out)>: ?)"
 )
@@ -30,14 +30,14 @@ STAMP = re.compile(
     rb"|\b(?P<smonth>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<sday>\d{1,2}) (?P<sclock>\d\d:\d\d:\d\d)"
     rb"|\"time_ms\": ?(?P<ms>\d{13})\b|\"time\": ?(?P<unix>\d{10}(?:\.\d+)?)\b"
 )
-HAS_A_STAMP = re.compile(rb':\d\d:\d\d|"time')  # in every stamp, and quicker to find
+HAS_A_STAMP = re.compile(rb':\d\d:\d\d|"time')  # every stamp contains one of these, which are faster to find
 MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"]
 
 
 class Clock:
-    """Turns the stamps of one log into seconds of the local time, as most of them are written.
+    """Converts the time stamps of one log to seconds of local time, because most stamps are in local time.
 
-    `year` completes stamps without a year. `utc_offset` is local time minus Unix time, in seconds.
+    `year` is used for stamps without a year. `utc_offset` is local time minus Unix time, in seconds.
     """
 
     def __init__(self, year: int, utc_offset: float = 0.0) -> None:
@@ -50,7 +50,7 @@ class Clock:
         return None if found is None else self._seconds(found)
 
     def last(self, text: bytes, start: int, end: int) -> float | None:
-        """The last stamp of a piece of text."""
+        """Return the last time stamp between two positions of a text."""
         begin = text.find(b"\n", start, end) + 1 if start else 0
         found = deque(STAMP.finditer(text, begin, end), maxlen=1)
         return self._seconds(found[0]) if found else None
@@ -78,13 +78,13 @@ def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) 
 
 
 def rank_in(line: bytes) -> int | None:
-    """The rank that a line names as its writer or as its subject."""
+    """Return the rank that wrote the line or that the line is about."""
     found = LABEL.match(line) or NAMED.search(line[:400])
     return None if found is None else int(next(number for number in found.groups() if number))
 
 
 def rank_of_file(path: str) -> int | None:
-    """rank-3.log, log_3.txt and the like, or a file in rank3/ or, as torchrun writes it, in attempt_0/3/."""
+    """Return the rank in a file's path: rank-3.log, log_3.txt, rank3/FILE, or torchrun's attempt_0/3/stderr.log."""
     found = FILE_RANK.search(path.rpartition("/")[2]) or FOLDER_RANK.search(path)
     return None if found is None else int(found[1] or found[2])
 
@@ -108,34 +108,34 @@ PASSED_ON = re.compile(
     rb"|UnexpectedStatusException)\b|\w+: CheckpointException ranks:|\w+: Caught \w+ in \w+"
     rb"|(?:[\w.]*\.)?SparkException: Job aborted due to stage failure"
 )
-TRACEBACK_LINES = 2000  # a deep recursion is folded by Python after a few hundred
+TRACEBACK_LINES = 2000  # Python shortens a deep recursion to a few hundred lines
 LONGEST_PREFIX = 1000  # bytes that a writer puts before each of its lines
-FRAMES_WITHIN = 200  # lines, of many ranks that write at once
-FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, of a group of exceptions
-INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # how the lines before the error begin
+FRAMES_WITHIN = 200  # lines to search for a frame, because many ranks may write at once
+FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # by Python, by rich, in a group of exceptions
+INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # lines before the error begin with one of these
 NUMBERS = re.compile(rb"\d+")
-# What differs from line to line of one writer: the time of the day with or without its date, or seconds.
+# The part of a prefix that differs between the lines of one writer: a time with or without a date, or seconds.
 CLOCKS = re.compile(
     rb"(?:\d{4}[-/]\d\d[-/]\d\d[T _]?)?\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\d+\.\d{3,}"
 )
 
 
 class Traceback(NamedTuple):
-    """One traceback with those chained to it."""
+    """A traceback with the tracebacks chained to it."""
 
-    prefix: "re.Pattern[bytes]"  # of its lines
-    end: int  # where its last error, or line, begins in the text
-    errors: list[tuple[int, bytes]]  # in the order in which they were raised: where each stands, and itself
+    prefix: "re.Pattern[bytes]"  # the prefix of its lines
+    end: int  # position in the text where its last error begins; without an error, its last line
+    errors: list[tuple[int, bytes]]  # position and text of each error, in the order in which they were raised
 
 
 def read_traceback(text: bytes) -> Traceback:
-    """The traceback that the first line of a text begins.
+    """Return the traceback that begins with the first line of a text.
 
-    Its lines share the prefix of that line except the time. If no frame has that prefix, the first frame's is used.
+    Its lines have the prefix of that line, with any time. If no frame has that prefix, the first frame's is used.
     """
     first = without_colours(text.partition(b"\n")[0])
     before, head, _ = first.partition(TRACEBACK)
-    if not head:  # its beginning is lost
+    if not head:  # the first line of the traceback is lost
         frame = FRAME.search(first)
         prefix = _pattern(first[: frame.start()] if frame else b"", CLOCKS)
         return Traceback(prefix, *_errors(_lines(text, prefix)))
@@ -144,19 +144,19 @@ def read_traceback(text: bytes) -> Traceback:
 
 
 def is_passed_on(error: bytes) -> bool:
-    """Return whether an error only passes on that of another process or thread."""
+    """Return whether an error only reports the error of another process or thread."""
     return PASSED_ON.match(error) is not None
 
 
 def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, bytes]]]:
-    """Return the start of the last error, or the end of an incomplete traceback; and the errors."""
+    """Return the position of the last error (or of the last line, if the traceback is incomplete), and the errors."""
     found: list[tuple[int, bytes]] = []
     end, ended, chained = 0, False, False  # ended: an error was read, and no further one is chained to it yet
     for start, line in lines:
         if line.startswith(CHAINED):
             ended, chained = False, True
         elif TRACEBACK in line and not chained:
-            break  # of another writer
+            break  # a traceback of another writer
         elif TRACEBACK in line:
             chained = False
         elif ended and line and not line.startswith(INSIDE):
@@ -170,7 +170,7 @@ def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, by
 
 
 def _lines(text: bytes, prefix: "re.Pattern[bytes]") -> Iterator[tuple[int, bytes]]:
-    """The lines with this prefix, without it, after the first line of a text."""
+    """Yield the lines after the first that have the prefix: the position of each, and its text without the prefix."""
     position = 0
     for number, whole in enumerate(text.split(b"\n", TRACEBACK_LINES)[:TRACEBACK_LINES]):
         start, position = position, position + len(whole) + 1
@@ -193,9 +193,9 @@ def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
 
 
 def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
-    """Return a pattern for the prefix: numbers may differ in its free parts, and blanks at its end.
+    """Return a pattern for the prefix. Numbers in its free parts and the blanks at its end may differ.
 
-    A prefix that is too long counts as empty.
+    If the prefix is too long, it counts as empty.
     """
     prefix = prefix if len(prefix) <= LONGEST_PREFIX else b""
     bare = prefix.rstrip()
@@ -207,6 +207,6 @@ def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
 
 
 def writer_end(line: bytes) -> int:
-    """Return where the text of a line begins. Blanks count, because tracebacks are indented."""
+    """Return the position after the writer's prefix. Blanks belong to the text, because tracebacks are indented."""
     writer = WRITER.match(line)
     return writer.end() if writer and line[: writer.end()].strip() else 0

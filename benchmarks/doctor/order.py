@@ -1,8 +1,8 @@
-"""Ranks what logs show of a failure: the earliest cause first. Pure.
+"""Sort the findings in the logs of a failure, the earliest cause first. Pure.
 
-The kinds come in the order of `Tier`. Within a tier the earliest counts: in one log the first line, of two logs the
-earlier stamp, or the better known one if a stamp is missing. If it is known which rank failed first, its findings
-come before those of the others.
+`Tier` gives the order of the kinds. Within a tier, the earliest finding comes first: by line in one log, by time
+stamp between logs. If a stamp is missing, the finding of the lower tier comes first. If the rank that failed first
+is known, its findings come before those of other ranks.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Tier(IntEnum):
     SILENCE = 4
     CONSEQUENCE = 5
     MARKED = 6
-    SOFT = 7  # a line that reports that the program continued
+    SOFT = 7  # the line reports that the program continued
     END = 8
 
 
@@ -37,38 +37,38 @@ TIERS = {
     Kind.CONSEQUENCE: Tier.CONSEQUENCE,
     Kind.SUSPECT: Tier.MARKED,
 }
-# Within these the time decides; the tier decides only if a stamp is missing.
+# These tiers are merged with the tier on the right: the time decides, and the tier only if a stamp is missing.
 TIMED = {
     Tier.JOB_CAUSE: Tier.CAUSE,
     Tier.UNKNOWN: Tier.CAUSE,
     Tier.MARKED: Tier.CONSEQUENCE,
     Tier.SOFT: Tier.CONSEQUENCE,
 }
-MESSAGE_LINES = 5  # of an error
+MESSAGE_LINES = 5  # lines that the message of an error may have
 SOON_SECONDS = 60.0
-# What the end of a log says that shows no error, and in which words.
+# Findings for a log without an error that does not show the end of training, and their texts.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log has no step", NO_END: "the log has steps, but no end of training"}
-NOT_AFTER_THE_END = "nccl_timeout"  # ranks that wait for one another have not parted
-ANY_YEAR = 2000  # for stamps without a year, all in the same log
+NOT_AFTER_THE_END = "nccl_timeout"  # a rank that waits in a collective has not finished
+ANY_YEAR = 2000  # for stamps without a year, which are only compared within one log
 
 
 class RunContext(Value, frozen=True):
-    """The facts of a run that it recorded in addition to its logs."""
+    """The facts about a run that are recorded outside its logs."""
 
     ended_well: bool = False
-    failed: bool = False  # for certain
-    reasons: list[str] = []  # of its result; without one, what it waits for, and the command to run next
-    first_rank: int | None = None  # that failed
-    since: float | None = None  # what is older belongs to an earlier attempt
-    recorded: bool = False  # a run of Stepmark's: whether it came to its end is not for its logs to say
+    failed: bool = False  # the record shows that the run failed
+    reasons: list[str] = []  # from its result; without a result, what the run waits for, and the next command
+    first_rank: int | None = None  # the rank that failed first
+    since: float | None = None  # older lines belong to an earlier attempt
+    recorded: bool = False  # Stepmark started the run, so its record shows whether it ended
 
 
 NOTHING = RunContext()
 
 
 class Entry(Value, frozen=True):
-    """One finding, at its first line."""
+    """One cause or symptom with its explanation, its first line and its ranks."""
 
     id: str
     kind: Kind
@@ -85,12 +85,12 @@ class Diagnosis(Value, frozen=True):
 
     failed: bool
     entries: list[Entry]  # the first cause first
-    warnings: list[Entry]  # what a run survived, or may survive
+    warnings: list[Entry]  # problems that the run survived, or that a run can survive
     files: int
     bytes: int
     steps: int
     ended_well: bool
-    reasons: list[str] = []  # of a run: as in Known
+    reasons: list[str] = []  # for a run folder: the reasons of RunContext
 
     @property
     def first(self) -> Entry | None:
@@ -98,19 +98,19 @@ class Diagnosis(Value, frozen=True):
 
 
 def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: RunContext = NOTHING) -> Diagnosis:
-    """The order of all that the logs say."""
+    """Return the diagnosis: the findings of all logs in order, and the warnings."""
     case = _Case(symptoms, known)
     found = [one for log in logs for one in log.findings]
     ended_well = known.ended_well or (not known.failed and any(log.ended_well for log in logs))
     ended = ended_well or (not known.failed and any(log.ended for log in logs))
     trained = ended_well or (not known.failed and any(log.trained for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
-    # A separate file next to an ended training, such as stderr, has no position in time.
+    # If training ended, lines of a separate file such as stderr may be from before or after the end.
     others = {log.file for log in logs if ended and not (log.trained or log.ended)}
     calm = [one for one in found if one.file in others and not one.raised and (one.soft or one.id == Kind.SUSPECT)]
     warnings = [one for one in found if one not in old and (case.kind(one) == Kind.WARNING or one in calm)]
     counted = [one for one in found if one not in old and one not in warnings]
-    # Marked lines in the middle of a training that continued.
+    # Lines marked as errors after which training continued.
     marked = [one for one in counted if one.id == Kind.SUSPECT and not (one.last or OF_A_FAILURE.match(one.text))]
     if (
         known.ended_well
@@ -135,7 +135,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: RunContext 
 
 
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
-    """Return the first cause that a piece of one log shows, or None."""
+    """Return the first cause in a piece of one log, or None."""
     scanner = Scanner(symptoms, "", Clock(ANY_YEAR))
     scanner.feed(text)
     found = diagnose([scanner.finish()], symptoms)
@@ -160,7 +160,7 @@ def _writer(one: Finding) -> int | str:
 
 
 class _Case:
-    """The findings of one failure: what each is, and which come first."""
+    """The findings of one failure: their kinds and their order."""
 
     def __init__(self, symptoms: Symptoms, known: RunContext) -> None:
         self._symptoms, self._known = symptoms, known
@@ -170,18 +170,18 @@ class _Case:
         return symptom.kind if symptom else Kind(one.id)
 
     def is_warning(self, one: Finding) -> bool:
-        """Return whether the line reports that the program continued and is not its last error."""
+        """Return whether the line reports that the program continued and is not the last error of the log."""
         kind = self.kind(one)
         ends = one.last and (one.raised or kind == Kind.CAUSE)
         return one.soft and not ends and kind not in (Kind.END, Kind.DEATH, Kind.PASSED_ON)
 
     def may_follow_the_end(self, one: Finding) -> bool:
-        """Whether processes that part after a training that ended well print it."""
+        """Whether processes may print this line when they exit after a successful training."""
         parts = self.kind(one) in (Kind.SILENCE, Kind.CONSEQUENCE) and not one.raised
         return parts and one.id != NOT_AFTER_THE_END
 
     def credible(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop reports of a rank about the silence of others after its own: once woken, it assumes they are lost."""
+        """Drop what a silent rank later reports about silent peers: after it resumes, it takes them for lost."""
         silences = [one for one in found if self.kind(one) == Kind.SILENCE]
         silent: set[int | None] = set()
         void: set[Finding] = set()
@@ -194,7 +194,7 @@ class _Case:
         return [one for one in found if one not in void]
 
     def explaining(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop unknown errors that a known cause explains, and marked lines of a rank with better findings."""
+        """Drop unknown errors that a known cause explains, and marked lines if the rank has better findings."""
         causes = [one for one in found if self.kind(one) == Kind.CAUSE and not one.soft]
         better = {_writer(one) for one in found if self.kind(one) in (Kind.CAUSE, Kind.UNKNOWN, Kind.DEATH)}
         return [
@@ -205,7 +205,7 @@ class _Case:
         ]
 
     def _explains(self, cause: Finding, unknown: Finding) -> bool:
-        """Before it or in the lines of its message; what Slurm says of the job comes at the end, and explains all."""
+        """Whether a cause explains an unknown error: it comes earlier or directly after it, or comes from Slurm."""
         if _writer(cause) != _writer(unknown):
             return False
         late = cause.file != unknown.file or self._symptoms.by_id[cause.id].of == "job"
@@ -221,7 +221,7 @@ class _Case:
         return [self._entry(group) for group in groups.values()]
 
     def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
-        """The first rank's and the job's own, then all others; in each part the tiers."""
+        """Return the findings of the first failed rank and of the job, then all others, each sorted by tier."""
         died = [one.time for one in found if self._is_first(one) and one.time is not None]
         long_after = min(died, default=float("inf")) + SOON_SECONDS
         parts: dict[tuple[bool, Tier], list[Finding]] = {}
@@ -231,7 +231,7 @@ class _Case:
             symptom = self._symptoms.by_id.get(one.id)
             of_job = symptom is not None and symptom.of == "job" and symptom.kind in (Kind.CAUSE, Kind.DEATH)
             if self._known.first_rank is not None and of_job and (one.time or 0.0) > long_after:
-                place = Tier.END  # what came long after a rank had died did not kill it
+                place = Tier.END  # it came long after the rank died, so it is not the cause
             is_other = self._known.first_rank is not None and not of_job and not self._is_first(one)
             parts.setdefault((is_other, place), []).append(one)
         return [one for key in sorted(parts) for one in self._by_time(parts[key])]
@@ -248,7 +248,7 @@ class _Case:
         return TIERS.get(kind, Tier.END)
 
     def _by_time(self, found: Sequence[Finding]) -> list[Finding]:
-        """The logs merged, each in the order of its lines; without stamps, the better known first."""
+        """Merge the findings of all logs by time. Findings without a stamp come first if their tier is not higher."""
         dated, undated = (
             self._merged([one for one in found if (one.time is None) == missing]) for missing in (False, True)
         )
@@ -263,7 +263,7 @@ class _Case:
 
     def _entry(self, group: Sequence[Finding]) -> Entry:
         first = group[0]
-        if first.file.endswith(RECORDS):  # how a process ended; the rank's own message is more exact
+        if first.file.endswith(RECORDS):  # a record shows how a process ended; the rank's own message is more exact
             own = (one for one in group if one.rank == first.rank and not one.file.endswith(RECORDS))
             if reported := next(own, None):
                 first = msgspec.structs.replace(reported, time=reported.time or first.time)

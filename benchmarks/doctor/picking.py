@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 WIDTH = 4
-# Letters of logs, the most usual first; what is not here is rarer than all of them.
+# The most frequent bytes in logs, the most frequent first. All other bytes are rarer.
 USUAL = b"e taionrslcdm_pu:0g.fh1y2b=3/v54w-k"
-# Frequent words of logs: their parts are not used to search for words.
+# Frequent words in logs. Parts of these are only used if a word has no other group.
 ORDINARY = (
     b"config param completed step seconds compute backward forward iteration consumed samples learning rate global "
     b"batch size lm loss scale grad norm number of skipped nan iterations throughput elapsed time epoch training "
@@ -25,7 +25,7 @@ MULTIPLIER = np.uint32(2654435761)  # spreads neighbours (Knuth)
 
 
 class PickedLine(NamedTuple):
-    """A line that contains searched words: its start and end, the place of the first word, and all words."""
+    """A line that contains searched words: its start and end, the position of the first word, and all words."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class LinePicker:
     """Holds the words to search for, in lower case and with at least four bytes each."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
-        self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, and their place in each
+        self._found_by: dict[bytes, list[tuple[bytes, int]]] = {}  # four bytes -> words, with their position in each
         for word in words:
             groups = [word[start : start + WIDTH] for start in range(len(word) - WIDTH + 1)]
             group = min(groups, key=lambda one: (one in ORDINARY, sum(USUALNESS[byte] for byte in one)))
@@ -51,7 +51,7 @@ class LinePicker:
         """Yield the lines of a text that contain one of the words, in their order."""
         lower = text.lower()
         picked: PickedLine | None = None
-        line_feed = 0  # the next one, or the end of the text
+        line_feed = 0  # position of the next line feed, or the end of the text
         for position in self._positions(lower):
             found = self._found_by[lower[position : position + WIDTH]]
             words = [word for word, at in found if position >= at and lower.startswith(word, position - at)]
@@ -63,7 +63,7 @@ class LinePicker:
             if picked is not None:
                 yield picked
             if position >= line_feed:
-                line_feed = lower.find(b"\n", position) % (len(lower) + 1)  # -1 is the end
+                line_feed = lower.find(b"\n", position) % (len(lower) + 1)  # -1 becomes the end
             after = 0 if picked is None else picked.end
             begin = max(lower.rfind(b"\n", after, position), lower.rfind(b"\r", after, position)) + 1 or after
             back = lower.find(b"\r", position, line_feed)  # a line may end with a carriage return only

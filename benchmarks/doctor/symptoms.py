@@ -32,11 +32,11 @@ BARS = "progress bars"
 OF_ANOTHER = re.compile(
     rb"(?i)\b(?:epoch|eval\w*|valid\w*|test\w*|predict\w*|generat\w*|load\w*|download\w*|map|filter|token\w*|shards?)\b"
 )
-RECENT = 20  # steps, by which it is known how many are printed
+RECENT = 20  # the last printed steps, which show how far apart printed steps are
 
 
 class Kind(StrEnum):
-    """The kind of a finding: that of its symptom, or one of the last three without a symptom."""
+    """The kind of a finding: the kind of its symptom or, without a symptom, one of the last three."""
 
     CAUSE = "cause"
     DEATH = "death"
@@ -45,9 +45,9 @@ class Kind(StrEnum):
     END = "end"
     BEGIN = "begin"
     WARNING = "warning"
-    UNKNOWN = "unknown"  # an error by its shape, such as the end of a Python traceback
-    SUSPECT = "suspect"  # a line that is marked as an error
-    PASSED_ON = "handed_on"  # that another process failed, and not why
+    UNKNOWN = "unknown"  # the line has the form of an error, such as the end of a Python traceback
+    SUSPECT = "suspect"  # the line is marked as an error
+    PASSED_ON = "handed_on"  # the line only reports that another process failed
 
 
 class Symptom(Value, frozen=True):
@@ -65,14 +65,14 @@ class Symptom(Value, frozen=True):
     samples: list[str]
     source: str
     unless: str = ""  # a pattern: a line that matches it does not show the symptom
-    names: str = ""  # for a silence, a pattern of the ranks in the text from the line on; without a group, rank 0
-    then: str = ""  # a pattern whose group is more of the message, in the lines that follow
-    info: bool = False  # also in lines of level INFO
-    lasting: bool = False  # training may continue after it, but is worthless
+    names: str = ""  # for a silence, a pattern for the silent ranks, from this line on; without a group, rank 0
+    then: str = ""  # a pattern for the following lines, whose group continues the message
+    info: bool = False  # lines of level INFO also show the symptom
+    lasting: bool = False  # training may continue after it, but its result is worthless
 
 
 class ErrorFamily(Value, frozen=True):
-    """The text for an error without a symptom, by its class in Python."""
+    """The text for errors without a symptom, selected by their Python class."""
 
     pattern: str
     title: str
@@ -81,23 +81,23 @@ class ErrorFamily(Value, frozen=True):
 
 
 class StepNumbers(Value, frozen=True):
-    """The numbering of steps in a format (configs/symptoms.yml)."""
+    """How a log format numbers its steps (configs/symptoms.yml)."""
 
-    of: str  # the programs
+    of: str  # the programs that print this format
     step: str  # a pattern: the number of a step and, if the line has it, of the last step
     last: str = ""  # a pattern: the last step, on a separate line
     words: list[str] = []  # every line that `last` matches contains one of them
-    counted_from: int = 1  # 0: `last` is how many there are
+    counted_from: int = 1  # number of the first step; if 0, `last` is the number of steps
     unit: str = "step"
 
 
 class Progress(Value, frozen=True):
-    """The last number of a step that was printed, and that of the last step; as printed."""
+    """The progress of a training: the last printed step and the last planned step, as printed."""
 
     unit: str
     at: str
     last: str
-    ended: bool  # no further one would have been printed
+    ended: bool  # no later step would have been printed
 
     @property
     def text(self) -> str:
@@ -137,11 +137,11 @@ class Symptoms:
         # Lines of any program, scheduler or shell that report a bad end.
         self.bad_ends = _any_of(table.bad_ends)
         self._shows = {one.id: re.compile(one.pattern.encode()) for one in table.symptoms}
-        self.found_by: dict[bytes, list[Symptom]] = {}  # a word -> what a line with it may show
+        self.found_by: dict[bytes, list[Symptom]] = {}  # word -> the symptoms that a line with it may show
         for one in table.symptoms:
             for word in one.words:
                 self.found_by.setdefault(word.lower().encode(), []).append(one)
-        # One by one: many together are tried at every byte of a line.
+        # Compiled one by one, because an alternation would be tried at every byte of a line.
         self._quoting, self._info, self._harmless = (
             [re.compile(pattern.encode()) for pattern in patterns]
             for patterns in (table.no_evidence, table.info, table.harmless)
@@ -160,7 +160,7 @@ class Symptoms:
         return sorted({*self.found_by, *of_training, *ERROR_WORDS})
 
     def shown_by(self, line: bytes, candidates: Iterable[Symptom] | None = None) -> Iterator[Symptom]:
-        """The symptoms that a line shows. What it quotes, or says at level INFO, shows none."""
+        """Yield the symptoms in a line. Lines that only quote text, or have level INFO, show no symptom."""
         informs: bool | None = None
         for one in self.table.symptoms if candidates is None else candidates:
             if not self._shows[one.id].search(line) or (one.unless and re.search(one.unless.encode(), line)):
@@ -178,19 +178,19 @@ class Symptoms:
         return found.span() if found else (0, 0)
 
     def continuation(self, text: bytes, symptom: Symptom) -> bytes:
-        """Return more of a symptom's message from the lines after it, if there is any."""
+        """Return the continuation of a symptom's message from the lines after it, or an empty text."""
         found = re.search(symptom.then.encode(), b"\n".join(_bare_lines(text)[1:])) if symptom.then else None
         return found[1] if found else b""
 
     def ranks_named(self, text: bytes, symptom: Symptom) -> list[int]:
-        """Return the silent ranks that are named from the line with the symptom on."""
+        """Return the silent ranks that the line with the symptom, or a line after it, names."""
         found = re.search(symptom.names.encode(), b"\n".join(_bare_lines(text)))
         if found is None:
             return []
         return [0] if found[1] is None else [int(word.rpartition(b":")[2]) for word in found[1].split()]
 
     def matches(self, text: str, names: Sequence[str]) -> Iterator[tuple[Symptom, re.Match[bytes]]]:
-        """Yield the matches of these symptoms in the lines of a short text."""
+        """Yield the matches of the named symptoms in the lines of a short text."""
         known = [self.by_id[name] for name in names]
         for line in without_colours(text.encode()).splitlines():
             bare = line[writer_end(line) :]
@@ -207,7 +207,7 @@ class Symptoms:
         return any(one.search(begin) for one in self._info)
 
     def is_irrelevant(self, line: bytes) -> bool:
-        """Whether it quotes, informs, or is printed by runs that work."""
+        """Whether a line quotes text, has level INFO, or also appears in successful runs."""
         return self.informs(line) or self.is_harmless(line) or self.quotes(line)
 
     def is_harmless(self, line: bytes) -> bool:
@@ -223,11 +223,11 @@ class Symptoms:
         return found is not None and not self._no_end.search(line, found)
 
     def has_trained(self, line: bytes) -> bool:
-        """Whether a line, one of the last, says that the training is done."""
+        """Whether a line after the last step reports that the training is done."""
         return self._trained.search(line) is not None and not self._no_end.search(line)
 
     def is_done(self, line: bytes) -> bool:
-        """Whether it says that a process or the job ended well."""
+        """Whether a line reports that a process or the job succeeded."""
         return self._done.search(line) is not None and not self._no_end.search(line)
 
 
@@ -254,11 +254,11 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[bytes]:
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode())
 
 
-# --- how far a training came, and how far it was to go ----------------------------------------------
+# --- the progress of a training ---------------------------------------------------------------------
 
 
 class ProgressReader:
-    """The formats, compiled."""
+    """The formats of step numbers, compiled."""
 
     def __init__(self, formats: Sequence[StepNumbers]) -> None:
         self._rows = [(one, re.compile(one.step.encode()), re.compile(one.last.encode())) for one in formats]
@@ -269,11 +269,11 @@ class ProgressReader:
         return {one.of: found[1] for one, _, last in self._rows if one.last and (found := last.search(line))}
 
     def of(self, end: bytes, lasts: dict[str, bytes]) -> Progress | None:
-        """Return the progress by the end of a log; None if its format is unknown or prints no last step."""
+        """Return the progress at the end of a log; None if its format is unknown or prints no last step."""
         for one, step, _ in self._rows:
             numbers = list(step.finditer(end))
             if numbers and one.of == BARS and numbers[-1][1] == numbers[-1][2]:
-                # A bar that came to its end may be that of an epoch or of loading, and not the training's.
+                # A complete progress bar may belong to an epoch or to loading, and not to the training.
                 found = numbers[-1].start()
                 begin = max(end.rfind(b"\n", 0, found), end.rfind(b"\r", 0, found)) + 1
                 if OF_ANOTHER.search(end, begin, found):
@@ -285,7 +285,7 @@ class ProgressReader:
 
 
 def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:
-    """Steps may be printed seldom: it ended where the next one to be printed would be beyond the last."""
+    """Return the progress. If not every step is printed, training ended if the next printed step is past the last."""
     numbers = [_number(text) for text in printed[-RECENT:]]
     apart = min((after - before for before, after in pairwise(numbers) if after > before), default=1.0)
     ended = numbers[-1] >= last or numbers[-1] + apart > last

@@ -40,7 +40,7 @@ def rows(found: Diagnosis) -> Rows:
 
 
 def first_rows(first: Entry) -> Rows:
-    """The first cause: what, who and when; the line it rests on; what it means; what to do."""
+    """Return rows about the first cause: its title, rank and time; its line; its meaning; its remedies."""
     label = NAMES.get(first.kind, "seen first")
     return [
         (label, _entry_label(first)),
@@ -51,7 +51,7 @@ def first_rows(first: Entry) -> Rows:
 
 
 def one_line(found: Diagnosis) -> str | None:
-    """The first cause in one line."""
+    """Return the first cause in one line; None if there is no finding."""
     return None if found.first is None else _line(found.first)
 
 
