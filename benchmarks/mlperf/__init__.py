@@ -1,1 +1,1 @@
-"""MLPerf Training: its benchmarks as data, its logs read and judged, its time to train taken apart."""
+"""MLPerf Training: its benchmarks as data, the checks of its logs, and the parts of the time to train."""

@@ -1,7 +1,7 @@
-"""The rules of MLPerf that a configuration breaks, each with its arithmetic.
+"""Find the MLPerf rules that a configuration breaks, each with its arithmetic.
 
-In any division, a broken rule refuses a configuration that cannot work or would fake its status. Rules of the closed
-division refuse there and become notes in the open one.
+In both divisions, a configuration is refused if it cannot work or would fake its status. Other rules refuse it only
+in the closed division; in the open division they become notes.
 """
 
 import math
@@ -22,7 +22,7 @@ from benchmarks.mlperf.submission import (
 from benchmarks.text import Rows
 from benchmarks.values import Benchmark, Value
 
-SPREADS = 3  # standard deviations below the mean: a run that short has not converged in any reference run
+SPREADS = 3  # standard deviations below the mean: no reference run converged with fewer samples
 
 
 class BrokenRule(Value, frozen=True):
@@ -39,7 +39,7 @@ class BrokenRule(Value, frozen=True):
 
 
 def rules_of(asked: Benchmark, configs: Configs) -> tuple[MlperfBenchmark, Submission, list[ReferencePoint]]:
-    """The benchmark's rules, its submission, and the points that its batch is compared with."""
+    """Return the benchmark's rules, its submission, and the reference points that its batch is compared with."""
     rules, submission = read_definition(configs, asked.model.name), read_submission(configs, asked.model.name)
     return rules, submission, reference_points(rules, submission.ruleset)
 
@@ -144,7 +144,7 @@ def _reference(
 def configuration_rows(
     asked: Benchmark, rules: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> Rows:
-    """Return the numbers of the configuration that MLPerf's rules concern, one per row."""
+    """Return the numbers of the configuration that MLPerf has rules for, one per row."""
     batch = asked.batch.global_batch_size
     first, found = first_evaluation(rules, batch, _interval(asked, submission)), expected(points, batch)
     reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
@@ -166,7 +166,7 @@ def configuration_rows(
 
 
 def rule_lines(found: Sequence[BrokenRule]) -> list[str]:
-    """Every broken rule with its arithmetic and its cure."""
+    """Return lines about every broken rule: the rule, its arithmetic and the fix."""
     return [
         line
         for number, one in enumerate(found, start=1)

@@ -1,4 +1,4 @@
-"""Read the verdicts of the package's checkers from their text, because two of them always exit with 0."""
+"""Read the verdicts of mlperf-logging's checkers from their output, because two of them always exit with 0."""
 
 import re
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from benchmarks.values import Value
 
 Checker = Literal["compliance_checker", "rcp_checker", "seed_checker"]
-# What a checker prints last, when it is content and when it is not.
+# Checker -> the line that it prints for success, and for failure.
 VERDICTS: dict[Checker, tuple[str, str]] = {
     "compliance_checker": (r"^INFO - SUCCESS\s*$", r"^ERROR - FAILED"),
     "rcp_checker": (r"^INFO - .*RCP test PASSED", r"RCP test FAILED"),
@@ -23,8 +23,8 @@ class CheckerResult(Value, frozen=True):
 
     checker: Checker
     passed: bool
-    complaints: list[str]  # warnings and errors, shortened; the last line of a crash
-    factor: float | None = None  # by which rcp_checker multiplies the score of a run that converged too fast
+    complaints: list[str]  # warnings and errors, shortened; after a crash, also the last line of its output
+    factor: float | None = None  # rcp_checker multiplies the score by it if the run converged too fast
 
     def text(self) -> str:
         complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""
@@ -50,7 +50,7 @@ def read_text(checker: Checker, text: str) -> CheckerResult:
 
 
 def _complaints(text: str) -> list[str]:
-    """The checker puts all complaints of a file into one message, with lines of dashes between them."""
+    """Return the complaints. A checker prints all complaints about a file as one message, separated by dashes."""
     found: list[str] = []
     first_of_one = False
     for written in text.splitlines():

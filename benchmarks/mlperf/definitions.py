@@ -1,5 +1,5 @@
-"""An MLPerf benchmark as a frozen value, read from configs/mlperf; its batch and its first evaluation as NVIDIA's
-submissions compute them. The reference convergence points are package.py's.
+"""An MLPerf benchmark as a frozen value, read from configs/mlperf, and the step of its first evaluation, computed as
+in NVIDIA's submissions. package.py has the reference convergence points.
 """
 
 from typing import Annotated, Literal
@@ -22,7 +22,7 @@ class Target(Value, frozen=True):
 
 
 class Cadence(Value, frozen=True):
-    """The evaluations of the rules: every N samples, rounded up to whole steps, after skipping the first few."""
+    """The evaluations that the rules require: every N samples, rounded up to whole steps; the first are skipped."""
 
     every_samples: Positive
     skip: Literal["none", "eighth_of_batch_plus_two"]
@@ -30,7 +30,7 @@ class Cadence(Value, frozen=True):
 
 
 class Optimizer(Value, frozen=True):
-    """The optimizer as the rules fix it; None: the rules leave it to the submitter."""
+    """The optimizer settings that the rules fix. None: the submitter may choose the value."""
 
     name: str
     beta_1: float
@@ -39,7 +39,7 @@ class Optimizer(Value, frozen=True):
     weight_decay: float
     gradient_clip_norm: float
     schedule: str
-    decay_and_warmup_steps: int | None = None  # both together, where the rules say
+    decay_and_warmup_steps: int | None = None  # the sum of both, if the rules fix it
 
 
 class MlperfBenchmark(Value, frozen=True):
@@ -47,7 +47,7 @@ class MlperfBenchmark(Value, frozen=True):
 
     name: str
     title: str
-    model: str | None  # a row of configs/models; None: no decoder of that kind
+    model: str | None  # a name in configs/models; None: the model is not such a decoder
     task: Literal["pretrain", "lora", "diffusion"]
     target: Target
     sequence_length: Positive | None
@@ -69,7 +69,7 @@ def read_definition(configs: Configs, name: str) -> MlperfBenchmark:
 
 
 class FirstEvaluation(Value, frozen=True):
-    """Return when the first evaluation comes."""
+    """The step of the first evaluation, and the interval between evaluations."""
 
     steps_apart: int
     skipped: int
@@ -78,7 +78,7 @@ class FirstEvaluation(Value, frozen=True):
 
 
 def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
-    """Steps from one evaluation to the next; `knob` is a VAL_CHECK_INTERVAL that was set in its place."""
+    """Return the steps between two evaluations. `knob` is a VAL_CHECK_INTERVAL that replaces the interval."""
     if knob is not None and cadence.knob_counts == "steps":
         return knob
     samples = cadence.every_samples if knob is None else knob
@@ -86,9 +86,9 @@ def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
 
 
 def first_evaluation(benchmark: MlperfBenchmark, batch: int, knob: int | None = None) -> FirstEvaluation:
-    """The first evaluation at a global batch size: at (skipped + 1) x ceil(interval / batch) steps.
+    """Return the first evaluation at a global batch size. Its step is (skipped + 1) x ceil(interval / batch).
 
-    So it is in NVIDIA's published logs: 72 GPUs with a batch of 9 first evaluate at step 172 = 4 x ceil(384 / 9).
+    NVIDIA's published logs confirm it: with a batch of 9 (72 GPUs), it is at step 172 = 4 x ceil(384 / 9).
     """
     apart = steps_apart(benchmark.evaluation, batch, knob)
     skipped = 0 if benchmark.evaluation.skip == "none" else batch // 8 + 2  # floor(0.125 x batch + 2)
@@ -97,5 +97,5 @@ def first_evaluation(benchmark: MlperfBenchmark, batch: int, knob: int | None = 
 
 
 def wall_minutes(minutes_of_one: int) -> int:
-    """NVIDIA's WALLTIME for one experiment: 5 + WALLTIME_RUNANDTIME + 5."""
+    """Return NVIDIA's WALLTIME for one experiment: 5 + WALLTIME_RUNANDTIME + 5."""
     return minutes_of_one + 10

@@ -1,7 +1,7 @@
-"""Find defects of one run that the package's checkers miss: status, settings, cadence, clock, unreadable lines.
+"""Find defects of one run that mlperf-logging's checkers miss: status, settings, cadence, clock, unreadable lines.
 
-An error disqualifies a log: it lacks a status of success, has an unreadable line or time, or differs from a setting
-that the rules fix. Deviations that accepted submissions have are warnings, above all a different cadence.
+An error disqualifies a log: its status is not success, a line or the time is unreadable, or a setting differs from
+the rules. Deviations that occur in accepted submissions are warnings, such as a different evaluation cadence.
 """
 
 from collections.abc import Iterator
@@ -13,24 +13,24 @@ from benchmarks.mlperf.run_log import INTERLEAVED, LoggedRun, number
 from benchmarks.text import first_few
 from benchmarks.values import Value
 
-CLOCK_SLACK_MS = 1000  # lines of one process may be written a little out of order
-SHOWN = 3  # examples of one kind
+CLOCK_SLACK_MS = 1000  # one process may write lines slightly out of order
+SHOWN = 3  # examples of one kind of finding
 
 
 class Finding(Value, frozen=True):
-    """One defect and its place."""
+    """One defect of a log, and its line."""
 
     level: Literal["error", "warning"]
     what: str
     line: int | None = None
-    one_may: bool = False  # one run of a set may have it, as the worst that is excluded
+    one_may: bool = False  # the rules exclude one run of a set, which may have this defect
 
     def text(self) -> str:
         return f"{self.level}: {self.what}" + (f" (line {self.line})" if self.line is not None else "")
 
 
 def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
-    """All findings of one run, the errors first."""
+    """Return all findings of one run, the errors first."""
     found = [*_errors(run), *_clock(run)]
     if benchmark is None:
         name = f"{run.settings.get('submission_benchmark')!r:.100}"
@@ -62,7 +62,7 @@ def _errors(run: LoggedRun) -> Iterator[Finding]:
 
 
 def _clock(run: LoggedRun) -> Iterator[Finding]:
-    """Ranks may start apart; from init_stop on, the lines are one process's."""
+    """Yield warnings if the clock goes back. Lines before init_stop are ignored, because several ranks write them."""
     initialised = run.marks["init_stop"]
     following = [record for record in run.records if initialised and record.line >= initialised[0].line]
     back = [(a, b) for a, b in pairwise(following) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
@@ -83,7 +83,7 @@ def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
 
 
 def _fixed_settings(benchmark: MlperfBenchmark) -> dict[str, Any]:
-    """Key -> the value that the rules fix, if they do."""
+    """Return the value that the rules fix for each key; None if they do not fix it."""
     optimizer, lora = benchmark.optimizer, benchmark.lora
     return {
         "target_accuracy": benchmark.target.at_most,
@@ -108,7 +108,7 @@ def _is_same(logged: Any, fixed: Any) -> bool:
 
 
 def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
-    """Within a step of the rules: a submission may round down, and count the step that is about to begin."""
+    """Yield warnings about evaluations that are more than one step off. A submission may round by one step."""
     reached = [one for one in run.evaluations if one.value is not None and benchmark.target.reached_by(one.value)]
     if reached and reached[0] is not run.evaluations[-1]:
         what = f"it continued training after {reached[0].value} had met the target"

@@ -1,7 +1,7 @@
 """MLLOG as a format of foreign logs, for runs that log training steps.
 
-A step line covers several steps. Its seconds are their mean by the timestamps of the lines: since the previous line,
-or since the start of the block if the log gives its step; never across an evaluation.
+A step line covers several steps. Its seconds are their mean, from the timestamps of this line and of the previous one
+(or of the start of the block, if the log gives its step). No mean includes an evaluation.
 """
 
 import json
@@ -30,7 +30,7 @@ class MllogFormat:
         return 0.001  # time_ms
 
     def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
-        return 0.0  # it prints none
+        return 0.0  # the format prints no rates
 
     def recognises(self, head: bytes) -> bool:
         return any(b'"key"' in head[found.end() : found.end() + 4096] for found in BEGIN.finditer(head))
@@ -44,12 +44,12 @@ MLLOG = MllogFormat()
 
 
 class _Reader:
-    """Convert records to events. Every pause resets the time from which steps are timed."""
+    """Converts records to events. After every pause, the timing of steps starts again."""
 
     def __init__(self) -> None:
         self._tracker = AttemptTracker()
         self._batch: int | None = None
-        self._from: tuple[int, float] | None = None  # a step, and when it ended
+        self._from: tuple[int, float] | None = None  # the previous step and the time of its end
 
     def event(self, found: Record | SkippedLine) -> LogEvent | None:
         if isinstance(found, SkippedLine):
@@ -71,7 +71,7 @@ class _Reader:
     def _step(self, record: Record) -> LogEvent | None:
         logged, place = _tracked(record), record.step
         if logged is None or (logged.loss is None and place is None):
-            return None  # a time of a whole block, not of a step
+            return None  # the time is that of a whole block, not of a step
         if place is None and record.samples is not None and self._batch:
             place = record.samples // self._batch
         if place is None:
@@ -106,7 +106,7 @@ class _TrackedStep(NamedTuple):
 
 
 def _tracked(record: Record) -> _TrackedStep | None:
-    """A line of a training step: `train_loss`, or NVIDIA's tracked_stats with a loss or with a step's time."""
+    """Return the values of a step line (`train_loss`, or NVIDIA's tracked_stats); None for other lines."""
     stats = {"train_loss": record.value} if record.key == "train_loss" else record.value
     if record.key not in ("train_loss", "tracked_stats") or not isinstance(stats, dict):
         return None

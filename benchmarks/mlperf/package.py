@@ -1,6 +1,6 @@
-"""The installed mlperf-logging: its rulesets, which round a log is of, and its reference convergence points (how many
-samples the reference needed at which batch size). The package is found, not imported, because that brings pandas and
-scipy. launch/mlperf/judging.py runs its checkers.
+"""The installed package mlperf-logging: its rulesets, the round that a log belongs to, and its reference convergence
+points (the samples that the reference needed at each batch size). The package is located but not imported, because
+the import would load pandas and scipy. launch/mlperf/judging.py runs its checkers.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from benchmarks.values import Value
 PACKAGE = "mlperf_logging"
 RULESET = re.compile(r"\d+\.\d+\.\d+")
 ROUNDS_FILE = Path("references") / "mlperf_rounds.yml"
-# rcp_checker calls samples epochs in the files of some benchmarks, and counts samples all the same.
+# In the files of some benchmarks, rcp_checker's "epochs" are samples.
 UNITS = ("samples to converge", "Epochs to converge")
 
 
@@ -41,7 +41,7 @@ class Rounds(Value, frozen=True):
 
 
 class Ruleset(Value, frozen=True):
-    """The ruleset that a set of logs is judged by, and the reason."""
+    """The ruleset for a set of logs, and the reason for the choice."""
 
     name: str
     because: str
@@ -52,7 +52,7 @@ class ReferencePoint(Value, frozen=True):
 
     batch: int
     samples: float  # mean without the best and the worst run
-    stdev: float  # of all runs, the population's, as rcp_checker has it
+    stdev: float  # population standard deviation of all runs, as in rcp_checker
 
 
 class ExpectedSamples(Value, frozen=True):
@@ -60,11 +60,11 @@ class ExpectedSamples(Value, frozen=True):
 
     samples: float
     stdev: float
-    between: list[int]  # the batch sizes it is read from or interpolated between
+    between: list[int]  # the batch size of the reference point, or two sizes if the value is interpolated
 
 
 def folder() -> Path:
-    """The folder of the installed package."""
+    """Return the folder of the installed package."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise RequestError(
@@ -80,7 +80,7 @@ def folder() -> Path:
 
 
 def rulesets(benchmark: str | None = None) -> list[str]:
-    """The rulesets of training, the newest last; of a benchmark, those that have it."""
+    """Return the rulesets of training, the newest last. For a benchmark, return only rulesets that have it."""
     rules = f"closed_{benchmark}.yaml" if benchmark else ""
     places = (folder() / "compliance_checker").glob("training_*")
     found = [place.name.removeprefix("training_") for place in places if (place / rules).exists()]
@@ -88,7 +88,7 @@ def rulesets(benchmark: str | None = None) -> list[str]:
 
 
 def find_ruleset(runs: Sequence[LoggedRun], root: Path) -> Ruleset:
-    """The round that was open when the last of the runs was made, or the next one that has its benchmark."""
+    """Return the ruleset of the round that was open at the latest run, or of a later one that has its benchmark."""
     made = max(run.start_ms or run.records[-1].time_ms for run in runs)
     known = rulesets(runs[0].benchmark) or rulesets()
     ends = [(one.ruleset, _end_ms(one.published)) for one in read_yaml(root / ROUNDS_FILE, Rounds).rounds]
@@ -107,8 +107,8 @@ def _by_version(ruleset: str) -> list[int]:
 
 
 def runs_of_a_submission(benchmark: str) -> int | None:
-    """The number of logs that a submission has of a benchmark."""
-    from mlperf_logging.benchmark_meta import get_result_file_counts  # only tables
+    """Return the number of runs that a submission of a benchmark must have."""
+    from mlperf_logging.benchmark_meta import get_result_file_counts  # this module has only tables
 
     count: int | None = get_result_file_counts("training").get(benchmark)
     return count
@@ -122,10 +122,10 @@ def has_reference_points(benchmark: str, ruleset: str) -> bool:
 
 
 def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[ReferencePoint]:
-    """Return the points that rcp_checker judges by, the smallest batch first.
+    """Return the reference points that rcp_checker uses, the smallest batch first.
 
-    The statistics are its own: a point that converges slower than the line between its neighbours is pruned, and so
-    is every batch smaller than that of the fastest point.
+    As in rcp_checker, a point is dropped if it converges slower than the line between its neighbours, or if its batch
+    is smaller than that of the fastest point.
     """
     path = _points_file(benchmark.name, ruleset)
     if not path.is_file():
@@ -144,7 +144,7 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
 
 
 def expected(points: Sequence[ReferencePoint], batch: int) -> ExpectedSamples | None:
-    """Return the samples for a batch size from the points; None outside of them."""
+    """Return the samples for a batch size, interpolated between the points; None outside their range."""
     low = next((point for point in reversed(points) if point.batch <= batch), None)
     high = next((point for point in points if point.batch >= batch), None)
     if low is None or high is None:

@@ -1,7 +1,7 @@
-"""An MLLOG: its lines, `:::MLLOG {json}` anywhere in a line, and its runs, from their start to their stop.
+"""Read an MLLOG: its lines (`:::MLLOG {json}` anywhere in a line of a log), and its runs from start to stop.
 
-A line that cannot be read is named. A log may hold several runs, one after the other (NEXP experiments of one job),
-and lines of many ranks.
+Unreadable lines are reported. A log may contain several runs, one after the other (NEXP experiments of one job), and
+lines of many ranks.
 """
 
 import json
@@ -17,21 +17,21 @@ from benchmarks.text import printable
 from benchmarks.values import Value
 
 TOKEN = b":::MLLOG"
-# A line of the format has this after the token; a message such as `:::MLLOG Weight initialization: ...` has not.
+# Records have JSON after the token. Messages such as `:::MLLOG Weight initialization: ...` do not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
-INTERLEAVED = "mixed with a line of another writer"  # the package's own parser reads the last of them
+INTERLEAVED = "mixed with a line of another writer"  # mlperf-logging's parser reads the last record of the line
 LARGEST = 2**53  # a larger float is not an exact count
-LONGEST_LINE = 1 << 20  # a longer one, as a progress bar paints, is read in pieces
+LONGEST_LINE = 1 << 20  # a longer line, such as one of a progress bar, is read in pieces
 
 EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
-# Keys that say something of the whole run, once. `submission_` and `opt_` and `lora_` keys are settings too.
+# Keys with a setting of the whole run. Keys with a prefix of SETTING_PREFIXES are settings as well.
 SETTINGS = {
     "global_batch_size", "train_samples", "eval_samples", "gradient_accumulation_steps", "max_sequence_length",
     "max_steps", "seed", "evaluation_frequency", "target_accuracy", "tensor_parallelism", "pipeline_parallelism",
     "context_parallelism", "expert_parallelism", "micro_batch_size", "config_filename", "cache_clear",
 }  # fmt: skip
 SETTING_PREFIXES = ("submission_", "opt_", "lora_", "lowest_numerical_precision_in_")
-BENCHMARK_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9]\w*(?:[.-]\w+)*", re.ASCII)  # a log may say anything
+BENCHMARK_NAME = re.compile(r"(?=.{1,100}$)[A-Za-z0-9]\w*(?:[.-]\w+)*", re.ASCII)  # a log may contain any text
 LONGEST_NAME = 200
 MARKS = ("init_start", "init_stop", "run_start", "run_stop")
 
@@ -42,16 +42,16 @@ STATUSES: dict[str, Status] = {"success": "success", "aborted": "aborted", "fail
 class Record(Value, frozen=True):
     """One line of an MLLOG."""
 
-    line: int  # 1-based, in its file
+    line: int  # 1-based line number in the file
     key: str
     value: Any
     metadata: dict[str, Any]
     time_ms: float
-    rank: int | None = None  # as srun or torchrun labels the line
+    rank: int | None = None  # from the label that srun or torchrun prints before the line
 
     @property
     def samples(self) -> int | None:
-        """Return the number of trained samples on the line, or in its block. NVIDIA's counts are sometimes floats."""
+        """Return samples_count from the metadata; None if it is missing."""
         return whole(self.metadata.get("samples_count"))
 
     @property
@@ -67,13 +67,13 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A count. NVIDIA writes some as floats."""
+    """Return a count as a whole number, or None. NVIDIA's logs have some counts as floats."""
     found = number(value)
     return None if found is None else round(found)
 
 
 def read_records(stream: BinaryIO) -> Iterator[Record | SkippedLine]:
-    """Every MLLOG line of a log, in order."""
+    """Yield every MLLOG line of a log, in order."""
     place = 1
     while text := stream.readline(LONGEST_LINE):
         for line in text.split(b"\r") if TOKEN in text else ():
@@ -114,15 +114,15 @@ class Evaluation(Value, frozen=True):
 
 
 class LoggedRun(Value, frozen=True):
-    """One run, as logged."""
+    """One run in an MLLOG."""
 
     records: list[Record]
     skipped: list[SkippedLine]
     settings: dict[str, Any]  # key -> its last value
-    marks: dict[str, list[Record]]  # of MARKS, in order
+    marks: dict[str, list[Record]]  # each key of MARKS -> its records in order
     evaluations: list[Evaluation]
     status: Status
-    status_text: str  # as it was written
+    status_text: str  # the status as the log writes it
 
     @property
     def benchmark(self) -> str | None:
@@ -135,7 +135,7 @@ class LoggedRun(Value, frozen=True):
         return _one_line(self.settings.get("submission_platform"))
 
     def values(self, key: str) -> list[Any]:
-        """All that the run says of a setting, each value once."""
+        """Return the logged values of a key, without duplicates."""
         return list({repr(one.value): one.value for one in self.records if one.key == key}.values())
 
     @property
@@ -159,7 +159,7 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """Time to train, of an aborted run the time until then: from run_start to run_stop."""
+        """Return the seconds from run_start to run_stop: the time to train, or the duration of an aborted run."""
         if self.start_ms is None or self.stop_ms is None:
             return None
         return (self.stop_ms - self.start_ms) / 1000
@@ -172,30 +172,30 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def samples(self) -> int | None:
-        """Trained until the last evaluation: what rcp_checker takes for the samples to converge."""
+        """Return the samples trained until the last evaluation, which rcp_checker takes as samples to converge."""
         return next((one.samples for one in reversed(self.evaluations) if one.samples is not None), None)
 
 
 def runs_of(stream: BinaryIO) -> list[LoggedRun]:
-    """The runs of a log, from its start."""
+    """Return the runs of a log, read from its start."""
     stream.seek(0)
     return read_runs(read_records(stream))
 
 
 def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
-    """The runs of a log, in order; one that holds nothing but settings is a run that never started."""
+    """Return the runs of a log, in order. A run with settings only is one that never started."""
     found = list(found)
     runs = _split(_of_one_rank([one for one in found if isinstance(one, Record)]))
     bounds = [0, *(run[0].line for run in runs[1:]), math.inf]
     return [
-        # A line that cannot be read belongs to the run that has begun.
+        # An unreadable line belongs to the run that has started most recently.
         _run(run, [s for s in found if isinstance(s, SkippedLine) and first <= s.line < end])
         for run, (first, end) in zip(runs, pairwise(bounds), strict=False)
     ]
 
 
 def _of_one_rank(records: Sequence[Record]) -> list[Record]:
-    """Return the records of one rank: usually rank 0; if all ranks logged, the lowest that starts a run."""
+    """Return the records of the lowest rank that logs a run_start, with unlabelled records and cache_clear."""
     starters = [record.rank for record in records if record.key == "run_start" and record.rank is not None]
     if not starters:
         return list(records)
@@ -237,7 +237,7 @@ def _run(records: list[Record], skipped: list[SkippedLine]) -> LoggedRun:
 
 
 def _one_line(value: Any) -> str | None:
-    """Return a logged name, which may be of any type."""
+    """Return a logged value as printable text of limited length; None if it is not a text."""
     return printable(value[:LONGEST_NAME].encode(errors="replace").decode()) if isinstance(value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""One run of an MLLOG as metrics and as text: its end, its duration, and the parts of that time."""
+"""Report one run of an MLLOG as metrics and as text: its status, its time to train, and the parts of that time."""
 
 from typing import BinaryIO
 
@@ -19,10 +19,10 @@ class RunReport(Value, frozen=True):
     benchmark: str | None
     platform: str | None
     status: str  # success, aborted, fail, or unknown
-    status_text: str  # as the log writes it; empty without run_stop
+    status_text: str  # the status as the log writes it; empty if there is no run_stop
     target: float | None
     reached: bool | None
-    time_to_train_minutes: float | None  # run_stop - run_start, for any status
+    time_to_train_minutes: float | None  # run_stop - run_start, for every status
     init_seconds: float | None  # first init_start to run_start
     global_batch_size: int | None
     samples: int | None
@@ -34,7 +34,7 @@ class RunReport(Value, frozen=True):
 
 
 def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> RunReport:
-    """A run with the reference points of a ruleset, otherwise of the newest that has its benchmark."""
+    """Return the report of a run. The reference points come from `ruleset`, or from the newest with its benchmark."""
     benchmark = read_definition(configs, run.benchmark) if run.benchmark in configs.names("mlperf") else None
     expected = None
     if benchmark is not None and run.batch:
@@ -70,7 +70,7 @@ def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> 
 
 
 def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
-    """Every run of a log."""
+    """Return the reports of all runs of a log."""
     return [report_run(run, configs) for run in runs_of(stream)]
 
 
@@ -113,7 +113,7 @@ def _evaluations(report: RunReport) -> str:
 
 
 def _apart_lines(apart: TimeToTrain, evaluations: int) -> list[str]:
-    """The parts, each with its share; they sum up to the total."""
+    """Return lines with the parts of the time to train and their shares. The parts add up to the total."""
     if not apart.divided:
         return [f"time to train {apart.total_seconds:.3f} s; the log marks no blocks, so its parts are not known"]
     steps = "" if apart.seconds_per_step is None else f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"

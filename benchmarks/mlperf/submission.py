@@ -1,5 +1,5 @@
-"""NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container, what it
-reads, the variables it is steered by, and which of them the rules fix.
+"""NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container image,
+its mounts, the variables that configure it, and the variables that no run may set.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.configs import Configs
 from benchmarks.values import Architecture, Benchmark, ImageNames, Positive, Value
 
-DIVISION = "MLPERF_DIVISION"  # as NVIDIA's logger reads it
+DIVISION = "MLPERF_DIVISION"  # the variable that NVIDIA's logger reads
 CLOSED, OPEN = "closed", "open"
 
 SettingType = Literal["bool", "int", "float", "str"]
@@ -19,14 +19,14 @@ Folder = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*\.\.)[\w./-]+$")]
 
 
 class Mount(Value, frozen=True):
-    """A folder below the one that --data names (or below the run's), and where the container sees it."""
+    """A folder below --data (or below the run's folder), and its path inside the container."""
 
     folder: Folder
     inside: InsidePath
 
 
 class Knobs(Value, frozen=True):
-    """The submission's variables for the numbers of every training run. None: it has no such variable."""
+    """The names of the submission's variables for batch, layout and schedule. None: it has no such variable."""
 
     micro_batch: str
     learning_rate: str
@@ -34,12 +34,12 @@ class Knobs(Value, frozen=True):
     tensor: str | None = None
     pipeline: str | None = None
     context: str | None = None
-    minibatch: str | None = None  # sequences a replica and step
-    global_batch: str | None = None  # where the whole batch is stated instead
+    minibatch: str | None = None  # sequences per replica and step
+    global_batch: str | None = None  # for submissions that set the global batch instead
     max_steps: str | None = None
 
     def layout(self) -> dict[str, str]:
-        """Axis -> variable."""
+        """Return the variable of each parallelism axis."""
         axes = {"tensor": self.tensor, "pipeline": self.pipeline, "context": self.context}
         return {axis: name for axis, name in axes.items() if name is not None}
 
@@ -52,10 +52,10 @@ class ReservedVariable(Value, frozen=True):
 
 
 class PrepareStep(Value, frozen=True):
-    """One step of getting data and model ready; the container sees --out at the submission's `inside`."""
+    """One step that prepares the data or the model. In the container, --out has the path `Submission.inside`."""
 
     name: str
-    asset: str  # of configs/assets: if it is complete, the step is skipped
+    asset: str  # a name in configs/assets; if that asset is complete, the step is skipped
     command: list[str]
     minutes: Positive
     makes: str
@@ -69,14 +69,14 @@ class SubmissionImage(Value, frozen=True):
 
 
 class Submission(Value, frozen=True):
-    """One file of configs/submissions. Its name is that of the benchmark and of the model."""
+    """One file of configs/submissions. It has the name of the benchmark and of the model."""
 
     name: str
     title: str
     images: dict[Architecture, SubmissionImage]
     workdir: InsidePath
     ruleset: str
-    logger: Literal["mlperf_common", "mlperf_logging"]  # what writes cache_clear in its container
+    logger: Literal["mlperf_common", "mlperf_logging"]  # the package that writes cache_clear in the container
     knobs: Knobs
     mounts: list[Mount]
     inside: InsidePath
@@ -97,7 +97,7 @@ def read_submission(configs: Configs, name: str) -> Submission:
     return configs.row("submissions", name, Submission)
 
 
-# Settings of every submission's launcher: further steps of the job, and fields for the logger.
+# Settings that every submission has: optional steps of the job, and fields for the logger.
 COMMON_SETTINGS: Mapping[str, SettingType] = {
     "SEED": "int",
     "CLEAR_CACHES": "bool",
@@ -109,12 +109,12 @@ COMMON_SETTINGS: Mapping[str, SettingType] = {
     "MLPERF_SUBMISSION_PLATFORM": "str",
     "MLPERF_STATUS": "str",
 }
-# Those that only the job uses; they are not passed to the program.
+# The settings that only the job uses. They are not passed to the program.
 OF_THE_JOB = ("CLEAR_CACHES", "NCCL_TEST", "VBOOST_VALUE", "WALLTIME_RUNANDTIME")
 
 
 def setting_types(submission: Submission) -> dict[str, str]:
-    """Every variable that --set may name, with its type."""
+    """Return every variable that --set accepts, with its type."""
     knobs = submission.knobs
     own: dict[str, str] = {knobs.learning_rate: "float", knobs.evaluation_interval: "int"}
     return {**COMMON_SETTINGS, **submission.settings, **own, **dict.fromkeys(knobs.layout().values(), "int")}
@@ -132,7 +132,7 @@ def clears_caches(asked: Benchmark) -> bool:
 
 
 def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
-    """Everything that the submission's own config_*.sh would export, each once."""
+    """Return the variables that the submission's own config_*.sh would export."""
     knobs, types = submission.knobs, setting_types(submission)
     sizes = {
         "DGXNNODES": benchmark.nodes,
@@ -145,7 +145,7 @@ def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
     return {
         **submission.variables,
         **{
-            # As NVIDIA's configurations write it: Hydra reads True and False.
+            # NVIDIA's configurations use True and False, which Hydra reads.
             name: str(bool(value)) if types[name] == "bool" else str(value)
             for name, value in benchmark.settings.knobs.items()
             if name in types

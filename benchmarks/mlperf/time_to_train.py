@@ -1,6 +1,6 @@
-"""Time to train and its parts: training, evaluation, checkpoints and the rest, which sum up to run_stop - run_start.
+"""Time to train and its parts: training, evaluation, checkpoints and the rest, which add up to run_stop - run_start.
 
-The time that the run would need for the reference's samples separates a slow machine from an unlucky seed.
+To tell a slow machine from an unlucky seed, the time is also scaled to the number of samples of the reference.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.values import Value
 
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]
-PARTS = ("checkpoint", "evaluation", "training")  # an instant that several are open in belongs to the first of them
+PARTS = ("checkpoint", "evaluation", "training")  # if several are open at a moment, the first of these gets it
 MARKS = {"checkpoint": "checkpoint", "eval": "evaluation", "block": "training"}
 UNLUCKY = 2.0  # standard deviations of the reference's own runs
 
@@ -26,24 +26,24 @@ class TimeToTrain(Value, frozen=True):
     evaluation_seconds: float
     checkpoint_seconds: float
     other_seconds: float
-    steps: int | None  # samples over the batch
-    seconds_per_step: float | None  # training over steps
-    samples_per_second: float | None  # samples over training
-    divided: bool  # False: the log marks no blocks, so nothing is known of its parts
+    steps: int | None  # samples divided by the batch
+    seconds_per_step: float | None  # training seconds divided by steps
+    samples_per_second: float | None  # samples divided by training seconds
+    divided: bool  # False: the log does not mark blocks, so the parts are not known
 
 
 class Convergence(Value, frozen=True):
-    """The samples that a run needed, compared with the reference's at its batch size."""
+    """The samples that a run needed, compared with the samples of the reference at the same batch size."""
 
     expected: ExpectedSamples
-    ratio: float  # samples over expected
-    deviations: float | None  # standard deviations of the reference above its mean
-    seconds_at_reference: float  # time to train with the expected samples: training and evaluations in proportion
+    ratio: float  # samples divided by expected samples
+    deviations: float | None  # distance from the reference's mean in its standard deviations; above 0: more samples
+    seconds_at_reference: float  # time to train for the expected samples: training and evaluations are scaled
     word: Word
 
 
 def split_time_to_train(run: LoggedRun) -> TimeToTrain | None:
-    """Return the parts; None if the run has no start, or no stop after it."""
+    """Return the parts of the time to train; None if the run has no start, or no stop after its start."""
     start, stop = run.start_ms, run.stop_ms
     if start is None or stop is None or stop < start:
         return None
@@ -87,7 +87,7 @@ def compare_convergence(
     word: Word = "as the reference"
     if deviations is not None and abs(deviations) > UNLUCKY:
         word = "slower than the reference" if deviations > 0 else "faster than the reference"
-    # Training in proportion to the samples; the number of evaluations that the rules have until then.
+    # Training time is scaled by the samples, and evaluation time by the number of evaluations that the rules require.
     first = first_evaluation(benchmark, run.batch)
     evaluations = 1 + max(0.0, (expected.samples - first.samples) / (first.steps_apart * run.batch))
     each = apart.evaluation_seconds / len(run.evaluations)
@@ -97,6 +97,6 @@ def compare_convergence(
 
 
 def olympic_mean(minutes: Sequence[float]) -> float | None:
-    """The mean without the best and the worst; None of fewer than three."""
+    """Return the mean without the best and the worst; None if there are fewer than three values."""
     inner = sorted(minutes)[1:-1]
     return statistics.fmean(inner) if inner else None

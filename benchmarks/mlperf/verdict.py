@@ -1,4 +1,4 @@
-"""One verdict over MLPerf logs: each run, and the runs of one benchmark on one system together."""
+"""The verdict on MLPerf logs: on each run, and on each set of runs of one benchmark on one system."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.text import first_few, printable
 from benchmarks.values import Value
 
-FEWEST = 3  # runs, for an olympic mean and for rcp_checker
+FEWEST = 3  # runs that an olympic mean and rcp_checker need
 MOST_WARNINGS = 12
 
 
 class RunVerdict(Value, frozen=True):
-    """One run with the results of the compliance checker and the further checks."""
+    """One run with the results of the compliance checker and of Stepmark's checks."""
 
     name: str
     compliance: CheckerResult
@@ -33,37 +33,37 @@ class RunVerdict(Value, frozen=True):
 
 
 class CheckedSet(Value, frozen=True):
-    """The runs of one benchmark on one system, and what the checkers say of them."""
+    """The runs of one benchmark on one system, with the results of the checkers."""
 
     name: str
     benchmark: str
-    submission_runs: int | None  # how many a submission has
+    submission_runs: int | None  # the number of runs that a submission must have
     ruleset: Ruleset
     runs: list[RunVerdict]
-    convergence: CheckerResult | None  # rcp_checker's
+    convergence: CheckerResult | None  # the result of rcp_checker
     no_convergence_because: str
-    seeds: CheckerResult | None  # of more than one run
+    seeds: CheckerResult | None  # the result of seed_checker, for more than one run
 
 
 class SetVerdict(CheckedSet, frozen=True):
     """The verdict on a set of runs."""
 
-    worst: str | None  # the run that is excluded
+    worst: str | None  # the run that is excluded because it failed
     olympic_minutes: float | None
     olympic_minutes_at_reference: float | None
-    warnings: list[str]  # what the official checkers accept, with the number of runs that have it
+    warnings: list[str]  # deviations that the official checkers accept, each with its number of runs
     reasons: list[str]  # why the set does not pass
     no_submission_because: list[str]
 
 
 class Verdict(Value, frozen=True):
-    """Everything that was judged."""
+    """The verdict on all sets of runs."""
 
     verdict: Literal["passes", "fails"]
     reasons: list[str]
-    no_submission_because: list[str]  # what keeps these logs from being a submission, though all may pass
+    no_submission_because: list[str]  # why these logs are not a submission, even if all runs pass
     sets: list[SetVerdict]
-    not_counted: list[str]  # results without an MLLOG line that can be read
+    not_counted: list[str]  # files without a readable MLLOG line
 
 
 def judge(sets: Sequence[CheckedSet], not_counted: list[str]) -> Verdict:
@@ -77,7 +77,7 @@ def judge(sets: Sequence[CheckedSet], not_counted: list[str]) -> Verdict:
 
 def _judge_set(one: CheckedSet) -> SetVerdict:
     failed = [run for run in one.runs if not run.passes]
-    # The rules let a submission have one run that did not converge, or whose log does not comply.
+    # The rules allow one run of a submission that did not converge or whose log does not comply.
     may_be_excluded = len(failed) == 1 and len(one.runs) >= FEWEST and all(f.one_may for f in failed[0].errors)
     worst = failed[0] if may_be_excluded else None
     counted = [run.story for run in one.runs if run is not worst]
@@ -107,7 +107,7 @@ def _judge_set(one: CheckedSet) -> SetVerdict:
 
 
 def _warnings(runs: Sequence[RunVerdict]) -> list[str]:
-    """Each kind once, with the number of runs that have it."""
+    """Return each kind of warning once, with the number of runs that have it."""
     kinds = [{f.what for f in run.story.findings if f.level == "warning"} for run in runs]
     counts = Counter(what for run in kinds for what in sorted(run)).most_common()
     return [f"{what} ({count} of {len(runs)} runs)" for what, count in counts]
