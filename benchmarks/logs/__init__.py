@@ -1,1 +1,1 @@
-"""Training logs that other programs wrote -> steps and results."""
+"""Read training logs of other programs, and compute their steps and results."""

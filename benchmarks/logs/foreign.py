@@ -1,4 +1,4 @@
-"""The result of a log that Stepmark did not write: the same figures, and whether its words agree with them. Pure."""
+"""Compute the result of a log that Stepmark did not write, and check that its printed rates agree. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from benchmarks.reading.read_log import MFU_RATE, SAMPLES_RATE, TOKENS_RATE, one
 from benchmarks.values import Scalar, Step, Value, Window
 
 TOKENS_AGREE = 0.02  # printed seconds have three decimals
-# A framework may count a padded vocabulary: with tensor parallelism over 8, Megatron's count for Llama 3.1 8B is
-# 0.04% larger. This comes on top of rounding.
+# Tolerance in addition to rounding, because a framework may count FLOPs with a padded vocabulary: with tensor
+# parallelism of 8, Megatron's count for Llama 3.1 8B is 0.04% larger.
 PADDED_VOCABULARY = 5e-4
-REFUTED = 2.0  # conventions, recomputation and padding explain less
+REFUTED = 2.0  # conventions, recomputation and padding explain only smaller factors
 ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
 
 
 class ForeignBenchmark(Value, frozen=True):
-    """The facts of a run from the flags."""
+    """The facts about a run that the flags state."""
 
     model: str
     task: str
@@ -67,12 +67,12 @@ def summarise_foreign(
     *,
     prints_loss: bool = True,
 ) -> ForeignResult:
-    """The same figures from a log that Stepmark did not write; its step times are the framework's own, or follow from
-    a rate that it printed and the flags."""
+    """Return the result of a log that Stepmark did not write. Its step times are printed by the framework, or
+    computed from a printed rate and the flags."""
     finite = [
         step if step.loss is None or math.isfinite(step.loss) else msgspec.structs.replace(step, loss=None)
         for step in one_series(steps)
-    ]  # JSON has no nan: what is not finite is null, and is said to be
+    ]  # JSON has no NaN: a loss that is not finite becomes null, with a complaint
     steps, of_times = _timed(finite, workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
     counted_by = _whose_convention(workload, marked, seconds_resolution, rate_resolution)
@@ -125,7 +125,7 @@ PRINTED_TIMES = "the step times come from the framework's own lines"
 
 
 def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
-    """Return the steps and a note. Without any step time, times follow from the log's rates and the flags' batch."""
+    """Return the steps and a note. If the log has no step times, they are computed from its rates and the flags."""
     if any(step.seconds is not None for step in steps):
         return steps, PRINTED_TIMES
     by_rate = [(step, _seconds_by_rate(step, workload)) for step in steps]
@@ -158,7 +158,7 @@ def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
 
 
 def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Return a complaint if a counted step (or any step, if none counts) has another batch than the flag."""
+    """Return a complaint if a counted step (or any step, if no step counts) has another batch than the flag."""
     asked = workload.global_batch_size
     judged = [step for step in steps if step.excluded_because is None] or steps
     others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
@@ -172,7 +172,7 @@ def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list
 
 
 def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """The log's own tokens/s must give the tokens a step that the flags give."""
+    """Return a complaint if the tokens per step from the log's tokens/s differ from those of the flags."""
     logged = statistics.median(
         [
             step.seconds * step.framework_tokens_per_second_per_device * workload.gpus
@@ -191,7 +191,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
 def _whose_convention(
     workload: Workload, steps: Sequence[Step], seconds_resolution: Resolution, rate_resolution: Resolution
 ) -> Attribution | None:
-    """Return the FLOP convention of the framework's TFLOP/s, from their ratio to its throughput."""
+    """Return the FLOP convention of the printed TFLOP/s, found from FLOPs per token; None if nothing is printed."""
     ratios, uncertainties = [], []
     for step in steps:
         tflops, printed = step.framework_tflops_per_device, step.framework_tokens_per_second_per_device
@@ -218,7 +218,7 @@ def _other_flops_than_the_log(found: Attribution | None) -> list[str]:
 
 
 def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> list[str]:
-    """A note: some frameworks divide by the peak of one GPU, whichever trains (nanoGPT by an A100's)."""
+    """Return a note if the printed MFU disagrees. Some frameworks use a fixed peak (nanoGPT that of an A100)."""
     rates = [(step.framework_rates or {}).get(MFU_RATE) for step in steps if step.excluded_because is None]
     printed = statistics.median([rate for rate in rates if rate is not None and rate > 0])
     if printed is None or not entries:
@@ -245,7 +245,7 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
 
 
 def _not_finite(steps: Sequence[Step], *, prints_loss: bool) -> list[str]:
-    """Return complaints about losses that are not finite (only lines with a loss are steps) and gradient norms."""
+    """Return complaints about losses and gradient norms that are not finite."""
     losses = [s.step for s in steps if prints_loss and s.loss is None and s.excluded_because is None]
     gradients = [step.step for step in steps if step.excluded_because == GRADIENT_NOT_FINITE]
     return [

@@ -27,7 +27,7 @@ FLAGS_OF_A_BENCHMARK = "--model --hardware --gpus --dtype --global_batch_size --
 
 
 class Outcome(NamedTuple):
-    """The figures of a log, and the published ones they are compared with."""
+    """The figures of a log, and the published row that they are compared with."""
 
     result: ForeignResult
     reference: Nearest
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 def outcome_of(
     steps: list[Step], workload: Workload, window: str, log_format: LogFormat, configs_root: Path
 ) -> Outcome:
-    """The figures of a log's last attempt, and the published row that they are compared with."""
+    """Return the figures of a log's last attempt, and the published row to compare them with."""
     result = summarise_foreign(
         steps,
         workload,
@@ -55,7 +55,7 @@ def outcome_of(
 def _nearest(
     result: ForeignResult, workload: Workload, window: str, log_format: LogFormat, configs_root: Path
 ) -> Nearest:
-    """Return the published row to compare with, or why there is no such row."""
+    """Return the published row to compare with, or the reason why there is no such row."""
     if result.status != "valid":
         return None, "the figures are invalid"
     from benchmarks.measuring.summary import BenchmarkFigures
@@ -69,7 +69,7 @@ def _nearest(
         **msgspec.structs.asdict(result.benchmark),
         backend=backend.name,
         engine=backend.engines[0] if len(backend.engines) == 1 else "",
-        nodes=0,  # not in any log
+        nodes=0,  # logs do not contain it
         parallelism={} if workload.gpus > 1 else {"data": 1},
     )
     speed, rows = result.tokens_per_second_per_gpu, read_references(configs_root)
@@ -81,7 +81,7 @@ class Attempt(Value, frozen=True):
 
 
 class IngestDocument(Value, frozen=True):
-    """The public JSON. What is not a number in JSON (nan, inf) is null."""
+    """The public JSON of ingest.py. Values that JSON does not have (NaN, infinity) are null."""
 
     format: str
     attempts: list[Attempt]
@@ -90,8 +90,8 @@ class IngestDocument(Value, frozen=True):
     other_formats: list[str]
     seconds_are: str | None
     seconds_null_because: str | None
-    mlperf: list[RunReport] | UnsetType = UNSET  # of an MLLOG
-    # With the flags of a benchmark:
+    mlperf: list[RunReport] | UnsetType = UNSET  # only for an MLLOG
+    # Only if the flags describe the benchmark:
     result: ForeignResult | UnsetType = UNSET
     reference: NearestRow | UnsetType | None = UNSET
     no_reference_because: str | UnsetType | None = UNSET
@@ -101,9 +101,9 @@ class Report(NamedTuple):
     log_format: LogFormat
     log: ReadLog
     other_formats: list[str]
-    outcome: Outcome | None  # None: no benchmark was given
-    stories: list[RunReport] | None  # of an MLLOG
-    window: str  # the rule that chooses the steps that count
+    outcome: Outcome | None  # None: the flags do not describe the benchmark
+    stories: list[RunReport] | None  # only for an MLLOG
+    window: str  # the rule that selects the counted steps
 
     def data(self) -> IngestDocument:
         reference, why = self.outcome.reference if self.outcome else (UNSET, UNSET)
@@ -135,7 +135,7 @@ class Report(NamedTuple):
         for steps in attempts:
             where = f"excluded from attempt {steps[0].attempt}"
             excluded = excluded_steps(steps)
-            if _has_no_times(steps):  # a further line explains why
+            if _has_no_times(steps):  # another line gives the reason
                 excluded.pop(NO_TIME, None)
             lines += [f"{where}: {reason}: {which}" for reason, which in excluded.items()]
             lines += _suspicious_steps(steps)
@@ -169,7 +169,7 @@ class Report(NamedTuple):
 
 
 def _result_rows(result: ForeignResult) -> Rows:
-    """Return the same rows as at the end of a run."""
+    """Return the rows that are also shown at the end of a run."""
     from benchmarks.measuring.result_text import speed_rows, window_text
     from benchmarks.text import count_text, folded
 

@@ -1,7 +1,7 @@
 """Log formats as data: templates of step lines (configs/log_formats, or ingest.py --pattern).
 
-A template is the printed line with a field in braces for each number, `...` for any text, and a blank for any blanks
-(next to `...`, also for no blank): `iter {step}: loss {loss}, time {milliseconds}ms`. It matches anywhere in a line.
+A template is the printed line with a field for each number: `iter {step}: loss {loss}, time {milliseconds}ms`. `...`
+is any text, and a blank is one or more blanks (next to `...`, also none). A template matches anywhere in a line.
 """
 
 import math
@@ -54,15 +54,15 @@ WHOLE = rb"\d{1,15}+"
 DECIMAL = rb"[+-]?(?:%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
 NUMBER = DECIMAL % rb"\d++"
 RATE = DECIMAL % rb"(?:\d{1,3}(?:,\d{3})++|\d++)"  # torchtitan prints 193,831
-# A number such as 1,5 or 12.5k must not be read in part.
+# These guards prevent that only a part of a number such as 1,5 or 12.5k is read.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
-ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # whether it can be read or not, as 1e+3
-OF_A_NUMBER = "0123456789._eEkKMGT"  # of which the empty text is a part too
-NO_MINUTES = rb"(?<!\d[:hm])"  # before the seconds of 1m30s
+ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # including steps that cannot be read, such as 1e+3
+OF_A_NUMBER = "0123456789._eEkKMGT"  # `in` also matches the empty text
+NO_MINUTES = rb"(?<!\d[:hm])"  # so that the seconds of 1m30s do not match
 OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
-MOST_TRIED = 100  # beginnings of a step's line in one piece of a log, to recognise it
-Part = tuple[str, str, str, str]  # of a template: a field, dots, blanks or a text; three of them are empty
+MOST_TRIED = 100  # possible step lines that are tried to recognise the format of a log
+Part = tuple[str, str, str, str]  # a part of a template: a field, dots, blanks or a text; three of them are empty
 NO_PART: Part = ("", "", "", "")
 REPEATED = "a template can have a field only once"
 
@@ -90,7 +90,7 @@ class Template:
         anchor_at = max(range(len(words)), key=lambda at: len(words[at]), default=0)
         self.anchor = os.fsencode(words[anchor_at]) if words else b""
         self.pattern = re.compile(_regex(self.parts, begins=begins))
-        # The same with a group `anchor` where the anchor begins, and from there on.
+        # The same pattern with a group `anchor` at the position of the anchor.
         self.around_anchor = re.compile(_regex(self.parts, anchor_at, begins=begins))
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
@@ -103,7 +103,7 @@ class Template:
         return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
 
     def beginning(self) -> "Template":
-        """Return the part that identifies a step line: up to the fixed text after the step, or all."""
+        """Return the part that identifies a step line: up to the fixed text after the step, or the whole template."""
         last = next((at for at, part in enumerate(self.parts) if part[0] == "step"), -1)
         texts = [f"{{{field}}}" if field else dots or blank or literal for field, dots, blank, literal in self.parts]
         after = last + 1
@@ -114,9 +114,9 @@ class Template:
 
 
 def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes:
-    """Return the regular expression. After a gap, the first match is final, because a later one leaves less text.
+    """Return the regular expression. After a gap (`...`), the first match is final: a later one leaves less text.
 
-    A gap is at most as long as the part of a line that is read.
+    The longest gap is the part of a line that is read.
     """
     found, opened = b"", b""
     for at, (field, dots, blank, literal) in enumerate(parts):
@@ -138,7 +138,7 @@ def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
     field = parts[at][0]
     _, gap, *before = parts[at - 1] if at else NO_PART
     _, _, *after = parts[at + 1] if at + 1 < len(parts) else NO_PART
-    is_cell = "," in (before[1][-1:], after[1][:1])  # of a CSV's line
+    is_cell = "," in (before[1][-1:], after[1][:1])  # in a line of a CSV file
     if begins and field == "step" and not is_cell:
         return ANY_STEP
     number = WHOLE if field in ("step", "global_batch_size") else NUMBER
@@ -163,20 +163,20 @@ class FormatFacts(Value, frozen=True):
     title: str
     source: str  # repository and file of the print statement
     date: str  # when it was read
-    line: str | list[str]  # templates of a step line; the first that matches counts
-    begins: str = ""  # a template that begins every step's line; empty: the beginning of the first
+    line: str | list[str]  # templates of a step line; the first that matches is used
+    begins: str = ""  # a template for the beginning of every step line; empty: the beginning of the first template
     more: list[str] = []  # templates of optional parts of a step line
-    starts: list[str] = []  # texts that a whole job prints once, at its start
-    seconds_are: str = ""  # what the printed time of a step is
-    no_seconds: str = ""  # why none is printed
-    seconds_resolution: float = 0.001  # what the last printed digit is worth, in seconds
+    starts: list[str] = []  # texts that the job prints once, at its start
+    seconds_are: str = ""  # the meaning of the printed step time
+    no_seconds: str = ""  # why the format has no step time
+    seconds_resolution: float = 0.001  # value of the last printed digit, in seconds
     rate_resolution: float = 0.01
-    order: int = 0  # of two that know a log, the lower takes it
+    order: int = 0  # if two formats recognise a log, the lower is used
     sample: str = ""
 
 
 class TemplateFormat(LineFormat):
-    """A format of one line a step, from its facts."""
+    """A log format with one line per step, made from FormatFacts."""
 
     def __init__(self, name: str, facts: FormatFacts, chunk_bytes: int = CHUNK_BYTES) -> None:
         super().__init__(chunk_bytes)
@@ -213,7 +213,7 @@ class TemplateFormat(LineFormat):
         line = LINE.match(text, start)
         return line is not None and any(template.pattern.search(line[0]) for template in self._lines)
 
-    def is_step(self, window: Window, found: int) -> bool:  # noqa: ARG002 - its report looks
+    def is_step(self, window: Window, found: int) -> bool:  # noqa: ARG002 - `report` checks the line
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
@@ -266,7 +266,7 @@ class TemplateFormat(LineFormat):
                     if further is not None:
                         values |= further
                     elif cut:
-                        raise UnreadableError(cut)  # it may be among what was cut off
+                        raise UnreadableError(cut)  # the field may be in the part that was cut off
                 return values
         if self.begins.search(text) is None:
             return None
@@ -282,7 +282,7 @@ def _rates(values: Mapping[str, float]) -> dict[str, float]:
     return {RATES[name]: value for name, value in values.items() if name in RATES and 0 <= value < math.inf}
 
 
-# --- where formats come from ------------------------------------------------------------------
+# --- all formats ------------------------------------------------------------------------------
 
 
 @cache
@@ -293,19 +293,19 @@ def formats_in(root: Path) -> tuple[TemplateFormat, ...]:
 
 
 def all_log_formats() -> list[LogFormat]:
-    """MLPerf's, which every framework may print, those of all installed backends, and those that are data."""
+    """Return MLPerf's format, which any framework may print, the formats of all backends, and those in configs."""
     found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats()]
     return [MLLOG, *found, *formats_in(Configs().root)]
 
 
 def backend_of_format(log_format: LogFormat) -> Backend | None:
-    """The backend whose frameworks print a format; None where frameworks of any may print it."""
+    """Return the backend whose frameworks print a format; None if the format belongs to no backend."""
     names = {backend: [one.name for one in backend.log_formats()] for backend in backends().values()}
     return next((backend for backend, found in names.items() if log_format.name in found), None)
 
 
 def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
-    """The format that --pattern describes; how far its times are rounded is read from the log's head."""
+    """Return the format that --pattern describes. The rounding of its times is read from the head of the log."""
     template = Template(text)
     fields, first = template.fields, template.pattern.search(without_colours(head))
     if "step" not in fields:
@@ -336,7 +336,7 @@ def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
     return float(f"1e-{len(text.partition(b'.')[2])}")
 
 
-# The number of a field in a line of an unknown format: the text before and after it.
+# Patterns that find a field in a line of an unknown format: the text before its number, and the text after it.
 HINTS = {
     "step": (r"(?:step|iter(?:ation)?)s?\W{0,3}", r"\b"),
     "loss": (r"loss\W{0,3}", r"\b"),
@@ -346,7 +346,7 @@ HINTS = {
 
 
 def pattern_for(head: bytes) -> str:
-    """Return a pattern that reads a line of this log; empty if no line looks like a step."""
+    """Return a --pattern for this log; empty if no line looks like a step line."""
     lines = re.findall(rb"(?i)[^\r\n]*(?:step|iter)[^\r\n]*", without_colours(head))
     for line in (os.fsdecode(text) for text in lines[:MOST_TRIED]):
         parts = []

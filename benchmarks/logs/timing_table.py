@@ -1,4 +1,4 @@
-"""`report.py timing`: one row for each training log below some folders, from what ingest's reader reads."""
+"""The table of `report.py timing`: one row for each training log in some folders. ingest.py uses the same reader."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from benchmarks.request import window_rule
 from benchmarks.text import columns, digits, first_few, plural, printable, spans_text
 from benchmarks.values import Step, Value
 
-DEFAULT_WINDOW = "35-44"  # of the recipes whose table this is
+DEFAULT_WINDOW = "35-44"  # the steps in the timing table of NVIDIA's recipes
 DEVIATION = "sample standard deviation (n - 1)"
 SHOWN_FILES = 20  # rows without training in the table; --json has all
 
@@ -33,25 +33,25 @@ class Status(StrEnum):
 
 
 class Row(Value, frozen=True):
-    """The metrics of one log, over the counted steps of the last attempt. None means unknown."""
+    """The metrics of one log, over the counted steps of its last attempt. None means unknown."""
 
     path: str
     status: Status
-    reason: str | None = None  # why not Success, and what else must be known
+    reason: str | None = None  # why the status is not Success, and other remarks
     format: str | None = None
     attempt: int | None = None
     attempts: int | None = None
     reached_step: int | None = None
     steps_counted: int = 0
-    steps_missing: int = 0  # that the rule asks for, and the log has no time of
+    steps_missing: int = 0  # steps of the window without a time in the log
     seconds_mean: float | None = None
     seconds_stdev: float | None = None
     seconds_median: float | None = None
     tflops_per_gpu_mean: float | None = None
     tflops_per_gpu_stdev: float | None = None
     tflops_per_gpu_median: float | None = None
-    excluded: dict[str, str] = {}  # why steps do not count -> which
-    skipped_lines: int = 0  # lines of steps that could not be read
+    excluded: dict[str, str] = {}  # reason -> the steps that do not count
+    skipped_lines: int = 0  # step lines that could not be read
 
 
 class Timings(Value, frozen=True):
@@ -62,11 +62,11 @@ class Timings(Value, frozen=True):
     rows: list[Row]
 
 
-# --- files -> rows ----------------------------------------------------------------------------
+# --- from files to rows -----------------------------------------------------------------------
 
 
 def find_logs(places: Sequence[Path]) -> tuple[list[Path], list[Row]]:
-    """The logs below some places, and a row for each folder that cannot be listed."""
+    """Return the logs in some files and folders, and a row for each folder that cannot be listed."""
     found: set[Path] = set()
     errors: list[OSError] = []
     for place in places:
@@ -97,7 +97,7 @@ def row_of(path: Path, rule: str, formats: Sequence[LogFormat]) -> Row:
 
 
 def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds: str = "") -> Row:
-    """The row of the last attempt with times, otherwise of the last with steps."""
+    """Return the row of the last attempt with step times; without step times, of the last attempt."""
     steps = one_series(log.last_timed() or (log.attempts or [[]])[-1])
     if not steps:
         skipped = len(log.skipped)
@@ -134,7 +134,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
 
 
 def excluded_steps(marked: Sequence[Step]) -> dict[str, str]:
-    """Return the reasons of excluded steps and the steps, without those outside of the window."""
+    """Return the excluded steps by reason, without the steps outside the window."""
     reasons: dict[str, list[int]] = {}
     for step in marked:
         if step.excluded_because not in (None, window.OUTSIDE_WINDOW):
@@ -143,7 +143,7 @@ def excluded_steps(marked: Sequence[Step]) -> dict[str, str]:
 
 
 def _figures(counted: Sequence[Step]) -> dict[str, float | None]:
-    """TFLOP/s are shown if all steps have them: a mean over some steps next to one over all would mislead."""
+    """Return mean, deviation and median of seconds and TFLOP/s; None if a counted step does not have the value."""
     found: dict[str, float | None] = {}
     printed = [step.framework_tflops_per_device for step in counted]
     series = {"seconds": [step.seconds for step in counted], "tflops_per_gpu": printed}
@@ -154,11 +154,11 @@ def _figures(counted: Sequence[Step]) -> dict[str, float | None]:
     return found
 
 
-# --- rows -> text -----------------------------------------------------------------------------
+# --- from rows to text ------------------------------------------------------------------------
 
 
 def as_data(rows: Sequence[Row], rule: str) -> Timings:
-    """The rows for --json."""
+    """Return the rows as the document for --json."""
     return Timings(
         window=rule,
         deviation=DEVIATION,
@@ -199,7 +199,7 @@ def as_table(timings: Timings) -> str:
 
 
 def _names(rows: Sequence[Row]) -> dict[str, str]:
-    """The path of a row -> its name: `log-NAME.out` is NAME if no other log has it, any other file is its path."""
+    """Return a name for the path of each row: NAME for `log-NAME.out` if it is unique, otherwise the path."""
     found = {row.path: re.fullmatch(r"(?:.*/)?log-(.+)\.out", row.path) for row in rows}
     often = Counter(match[1] for match in found.values() if match)
     return {path: match[1] if match and often[match[1]] == 1 else path for path, match in found.items()}

@@ -1,1 +1,1 @@
-"""Profilers' traces -> where the time of a step goes. Pure: bytes and rows in, values and text out."""
+"""Read the traces of profilers and report how the time of a step is spent. Pure: bytes and rows in, values out."""

@@ -1,4 +1,4 @@
-"""The files that profilers left in a place. Only looks."""
+"""Find the files of profilers in a run or in another folder. Nothing is written."""
 
 import contextlib
 import re
@@ -27,9 +27,9 @@ class ProfilerFiles(NamedTuple):
     run: RunFolder | None
     attempt: int | None
     phase: str | None
-    is_measured: bool  # whether the steps of that phase are the run's
+    is_measured: bool  # whether that phase is the measured phase of the run
     files: list[Path]
-    ranks: dict[Path, int | None]  # of xplanes, by the folder
+    ranks: dict[Path, int | None]  # the rank of each xplane, from its folder
     notes: list[str]
 
     def of(self, ending: str) -> list[Path]:
@@ -41,7 +41,7 @@ class ProfilerFiles(NamedTuple):
 
 
 def find_traces(place: Path) -> ProfilerFiles:
-    """Find the traces of a file or folder; of a run, those of its measured phase in the last attempt with traces."""
+    """Find the traces in a file or folder. In a run, use the measured phase of the last attempt with traces."""
     if not place.exists():
         raise RequestError("the file or folder does not exist", where=str(place))
     if not (place / BENCHMARK).is_file() and any(place.glob(f"*/{BENCHMARK}")):
@@ -61,7 +61,7 @@ def find_traces(place: Path) -> ProfilerFiles:
     files = next(filter(None, map(_traces_in, places)), None)
     if files is None:
         raise _no_trace(place, run)
-    # The last session of each rank and host. Each process names its session by its own clock.
+    # Keep the last session of each rank and host. A session is named by the clock of its process.
     ranks = {path: _rank(path) for path in files}
     sessions = sorted((path for path in files if path.name.endswith(XPLANE)), key=lambda path: path.parent.name)
     last_session = {(ranks[path] or 0, path.name): path for path in sessions}
@@ -87,7 +87,7 @@ def _traces_in(place: Path) -> list[Path]:
 
 
 def _rank(path: Path) -> int | None:
-    """Return the rank in the name of the nearest folder around a file."""
+    """Return the rank in the name of the nearest folder above a file, or None."""
     found = [match for part in path.resolve().parts[:-1] if (match := RANK.fullmatch(part))]
     return int(found[-1][1]) if found else None
 

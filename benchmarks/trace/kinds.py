@@ -1,4 +1,4 @@
-"""The kinds of work of a trace's operations, by the rules of configs/trace_kinds.yml. Pure."""
+"""Classify the operations of a trace by kind of work, with the rules of configs/trace_kinds.yml. Pure."""
 
 import re
 from pathlib import Path
@@ -10,13 +10,13 @@ from benchmarks.values import Value
 FILE_NAME = "trace_kinds.yml"
 
 Kind = Literal["matmul", "attention", "other", "collective", "copy", "none"]
-# In the order in which they win an instant that several of them share: compute, then collectives, then copies.
+# If several kinds are at work at a moment, it counts as the first of them: compute, then collectives, then copies.
 KINDS: tuple[Kind, ...] = ("matmul", "attention", "other", "collective", "copy")
 COLLECTIVE: Kind = "collective"
 NONE: Kind = "none"
 IDLE = "idle"
 
-# Inside a fusion these are not work: they name its inputs and its outputs.
+# Inside a fusion, these opcodes are not work. They are its inputs and outputs.
 UNCOUNTED = {"parameter", "constant", "tuple", "get-tuple-element"}
 NUMBER = re.compile(r"\.\d+(\.clone|\.remat\d*)*$")
 
@@ -49,7 +49,7 @@ class Instruction(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """Equal operations: their name in the profiler and their known properties."""
+    """What identifies an operation: its name in the profiler and, if known, its HLO instruction and module."""
 
     kernel: str
     hlo_op: str = ""
@@ -57,7 +57,7 @@ class Operation(NamedTuple):
 
 
 class Kinds:
-    """The rules, ready to be asked."""
+    """The rules, compiled."""
 
     def __init__(self, rules: KindRules) -> None:
         self._rules = [(rule, re.compile(rule.pattern)) for rule in rules.rules]

@@ -1,13 +1,13 @@
 """A table of collectives from NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL). Pure.
 
-A line is written for each call of each rank:
+NCCL writes a line for each call of each rank:
 
     node1:2073494:2073958 [2] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x145d recvbuff 0x145d count 18816 datatype 7
     op 0 root 0 comm 0x55956223bb90 [nranks=16] stream 0x55956223a9a0
 
-(one line in a log; NCCL 2.x src/enqueue.cc, RCCL adds `acc`, `task` and `globalrank`). `count` is the input of
-one rank to an all-gather, or its output of a reduce-scatter. A size here is the total, as in nccl-tests: count times
-nranks for these two and for an all-to-all. For send and recv, it is the size of the message.
+(This is one line in a log, from NCCL 2.x src/enqueue.cc. RCCL adds `acc`, `task` and `globalrank`.) `count` is the
+input of one rank to an all-gather, or its output of a reduce-scatter. The sizes in the table are totals, as in
+nccl-tests: count times nranks for these two and for an all-to-all. For send and recv, a size is that of the message.
 """
 
 import re
@@ -30,28 +30,28 @@ OF_THE_WHOLE = {"AllGather", "ReduceScatter", "AlltoAll", "AllToAll", "Gather", 
 
 
 class CallRow(Value, frozen=True):
-    """Calls that are alike."""
+    """Calls of one collective with the same type, number of ranks and size."""
 
     collective: str
     datatype: str
-    ranks: int  # of the communicator
+    ranks: int  # in the communicator
     bytes_per_call: int
-    calls: int  # of all ranks together
+    calls: int  # by all ranks together
     calls_per_rank: float
-    total_bytes: int  # of one rank's calls
+    total_bytes: int  # of all calls by one rank
 
 
 class NcclCalls(Value, frozen=True):
-    """All that was read."""
+    """The calls in all logs."""
 
     rows: list[CallRow]
-    writers: int  # processes and devices that wrote
+    writers: int  # number of devices, by process, that wrote calls
     calls: int
-    unreadable_lines: int  # that look like a call, but are cut or of an unknown type
+    unreadable_lines: int  # lines of calls that are cut or have an unknown data type
 
 
 def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:
-    """The calls of several logs, each with a name and its lines."""
+    """Return the calls in several logs. Each log is a pair of its name and its lines."""
     found: dict[tuple[str, int, int, int], Counter[tuple[str, ...]]] = {}  # kind of call -> writer -> calls
     unreadable = 0
     for name, lines in files:

@@ -1,10 +1,10 @@
 """Read an SQLite export of Nsight Systems as a Trace.
 
-Tables and columns after NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025): tables exist
-only if something was recorded. Times are nanoseconds since the session's start. A
-kernel's name and an NVTX range's text are numbers in StringIds. XLA wraps each launch of a program in an NVTX range
-`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`; the number of steps is that of the most frequent program.
-PyTorch does not mark programs, so the whole capture counts.
+The tables and columns are those of NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025). A
+table exists only if something was recorded for it. Times are nanoseconds since the session's start. The names of
+kernels and the texts of NVTX ranges are ids in StringIds. XLA wraps each launch of a program in an NVTX range
+`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`; the launches of the longest program are the steps. PyTorch
+does not mark programs, so the whole capture counts.
 """
 
 import re
@@ -22,7 +22,7 @@ from benchmarks.trace.trace import Collector, Trace
 KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
-GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # a whole CUDA graph, where its kernels were not recorded one by one
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # whole CUDA graphs, if their kernels were not recorded
 RANGES = "NVTX_EVENTS"
 STRINGS = "StringIds"
 HOST = "TARGET_INFO_SYSTEM_ENV"
@@ -34,12 +34,12 @@ Row = tuple[object, ...]
 
 
 def read_nsys(path: Path) -> Trace:
-    """The trace of one process, as Nsight Systems wrapped it."""
+    """Return the trace of the process that Nsight Systems recorded."""
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock and no journal file
         with closing(sqlite3.connect(uri, uri=True)) as database:
             return _trace(database, path)
-    except (sqlite3.DatabaseError, OverflowError) as error:  # a damaged number may be no time
+    except (sqlite3.DatabaseError, OverflowError) as error:  # a damaged file may have a time that overflows
         raise RequestError(
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
@@ -93,7 +93,7 @@ def _rows(database: sqlite3.Connection, table: str, *columns: str) -> Iterator[R
 
 
 def _training_module(ranges: Iterable[Row], strings: dict[int, str]) -> tuple[str, int]:
-    """The program whose launches take longest, and how often one thread launched it; without XLA, none."""
+    """Return the program whose launches take longest, and how often a thread launched it; "" and 0 without XLA."""
     seconds: Counter[str] = Counter()
     launches: Counter[tuple[str, object]] = Counter()
     for start, end, text, number, thread in ranges:
@@ -113,5 +113,5 @@ def _add(found: Collector, place: Row, operation: Operation) -> None:
 
 
 def _whole(value: object) -> int:
-    """A number of a database, which keeps none apart from text."""
+    """Return a value of the database as a whole number; 0 if it is not a number. SQLite does not check types."""
     return int(value) if isinstance(value, int | float | str) and str(value).lstrip("-").isdecimal() else 0

@@ -1,6 +1,6 @@
-"""The report of `report.py trace`: the summary of each trace, their mean, Stepmark's own clock, and NCCL's calls.
+"""The report of `report.py trace`: the summary of each trace, their mean, Stepmark's step time, and NCCL's calls.
 
-The place is a run folder, a profiler's file, or any folder that holds some. Nothing is written into it.
+The place is a run folder, a profiler's file, or any folder with such files. Nothing is written to it.
 """
 
 import dataclasses
@@ -25,15 +25,15 @@ SCHEMA_VERSION = 3
 
 
 class Comparison(Value, frozen=True):
-    """The step time in the trace and by our own clock: of the same steps, or of all that were profiled."""
+    """The step time in the trace and by Stepmark's clock, over the same steps or over all profiled steps."""
 
     trace_seconds_per_step: float
     clock_seconds_per_step: float
-    difference: float  # trace over clock, less one
+    difference: float  # trace / clock - 1
 
 
 class TraceFile(Value, frozen=True):
-    """One file of a profiler, and its summary; without one, why."""
+    """One file of a profiler with its summary, or with the reason why there is no summary."""
 
     path: str
     format: Literal["xplane", "nsys"]
@@ -62,7 +62,7 @@ class TraceReport(Value, frozen=True):
 
     @property
     def is_whole_trace(self) -> bool:
-        """Whether the times are of all that was recorded, and not of a step."""
+        """Whether the times are those of the whole trace, and not of one step."""
         return any(summary.window.is_whole_trace for summary in self.summaries)
 
 
@@ -70,13 +70,13 @@ class ProfiledRun(NamedTuple):
     """The known facts of the profiled run."""
 
     benchmark: Benchmark
-    steps: list[Step]  # of the rank whose clock counts
+    steps: list[Step]  # the steps of rank 0, whose clock counts
 
 
 def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
     """Return the report of the traces in a place. Raise RequestError if it has no readable traces.
 
-    `export` makes an SQLite file of a report of Nsight Systems, or raises a RequestError.
+    `export` converts a report of Nsight Systems to an SQLite file, or raises RequestError.
     """
     found = find_traces(place)
     notes = found.notes
@@ -110,13 +110,13 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
 
 
 def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
-    """`steps` as steps.jsonl has them, of the profiled rank. Return None if no step can be compared."""
+    """Compare the trace with the steps of the profiled rank in steps.jsonl. Return None if no step is comparable."""
     window = summary.window
     timed = {step.step: step.seconds for step in steps if step.seconds is not None}
     first, last = window.first_step, window.last_step
     same = [seconds for number, seconds in timed.items() if first and last and first <= number <= last]
     profiled = [step.seconds for step in steps if step.seconds is not None and step.excluded_because == PROFILER]
-    # The mean over the same steps; without their numbers, the median of those that were profiled.
+    # The mean over the same steps. If the trace does not number its steps, the median of all profiled steps.
     clock = statistics.mean(same) if same else statistics.median(profiled)
     if window.is_whole_trace or not clock:
         return None
@@ -143,7 +143,7 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
 
 
 def _read_files(found: ProfilerFiles, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
-    """Yield the summary of each file. A report of Nsight Systems is exported first if that was not done before."""
+    """Yield the summary of each file. A report of Nsight Systems without an export is exported first."""
     kinds = read_kinds(Configs().root)
     several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 does not have a separate folder
     asked = run.benchmark.instruments.profiling if run and found.is_measured else None
@@ -158,9 +158,9 @@ def _read_files(found: ProfilerFiles, run: ProfiledRun | None, export: Callable[
                 label = f" rank {found.ranks[path] or 0}" if several_ranks else ""
             else:
                 trace = read_nsys(export(path) if path in reports else path)
-                label = f" {path.stem}"  # which names the rank
+                label = f" {path.stem}"  # the file name contains the rank
             trace = dataclasses.replace(trace, host=trace.host + label)
-            # Nsight Systems records from one step to another by CUDA's own marks: without CUDA, the whole program.
+            # CUDA's profiler calls limit what Nsight Systems records; without a GPU, it records the whole program.
             summary = summarise(trace, kinds, asked if on_gpu or path.name.endswith(XPLANE) else None)
             why_not = "" if summary else "it has no device operation"
         except RequestError as error:

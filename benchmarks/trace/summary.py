@@ -1,9 +1,9 @@
 """Compute from a trace how the time of a step is spent. Pure.
 
-Every moment of the window belongs to exactly one kind of work, so the parts add up to the step time: compute if any
-operation computes (several kinds of compute in the order of kinds.KINDS), otherwise collectives, otherwise copies,
-otherwise idle. The part of collectives is exposed communication. In addition, each kind has its total time, including
-times when others ran too. The time of a collective includes the wait for the slowest device.
+Every moment of the window counts as exactly one kind of work, so the parts add up to the step time: compute if any
+operation computes (the first kind in kinds.KINDS, if there are several), otherwise collectives, otherwise copies,
+otherwise idle. The part of collectives is exposed communication. Each kind also has its total time, which includes
+overlap with other kinds. The time of a collective includes the wait for the slowest device.
 """
 
 import itertools
@@ -24,27 +24,27 @@ NOT_WHOLE, DISTURBED = "incomplete in the trace", "with the profiler's start or 
 class StepWindow(Value, frozen=True):
     """The summarised steps of a trace, and the reasons for the excluded ones."""
 
-    how: str  # how the ends of steps are known
+    how: str  # how the ends of the steps were found
     first_step: int | None  # None: the trace does not number them
     last_step: int | None
     steps: int
-    left_out: dict[str, int]  # why -> how many
+    left_out: dict[str, int]  # reason -> number of excluded steps
     is_whole_trace: bool = False  # the trace counts as one step, because nothing separates its steps
 
 
 class DeviceTimes(Value, frozen=True):
-    """One device, or the mean over several: seconds a step."""
+    """The times of one device, or the mean over several, in seconds per step."""
 
     host: str
     device: str
     devices: int
     seconds_per_step: float
-    wall_seconds: dict[str, float]  # each moment to one kind, or idle; of collectives: exposed communication
+    wall_seconds: dict[str, float]  # kind, or idle -> time; for collectives, this is exposed communication
     work_seconds: dict[str, float]  # the total of each kind, including overlap
 
 
 class HostSummary(Value, frozen=True):
-    """The trace of one host."""
+    """The summary of one host's trace."""
 
     host: str
     window: StepWindow
@@ -57,9 +57,9 @@ Span = tuple[int, int]
 
 
 def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) -> HostSummary | None:
-    """Return the summary, or None if no device did anything in the trace.
+    """Return the summary, or None if the trace has no operation of a device.
 
-    `profiling`: the profiler's settings of the run, if they are known.
+    `profiling` is the run's request for the profiler, if it is known.
     """
     if not trace.devices:
         return None
@@ -79,7 +79,7 @@ def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) ->
 
 
 def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindow, list[Span]]:
-    """The whole steps without the profiler's start and stop; where the trace knows no steps, all of it."""
+    """Return the complete steps without the profiler's start and stop; without steps, the whole trace."""
     found = find_steps(trace)
     if found is None:
         window = StepWindow(
@@ -132,7 +132,7 @@ def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Se
 
 
 def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: Span) -> tuple[Numbers, Numbers]:
-    """Return the time of each kind and of idling, each moment for one of them; and the time of each kind in all."""
+    """Return the times that add up to the span (each kind and idle), and the total time of each kind."""
     edges = np.unique(np.concatenate([begins, ends, span]))
     lengths = np.diff(edges)
     at_work = []
@@ -146,7 +146,7 @@ def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: S
 
 
 def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
-    """The mean over devices, each as often as it stands for."""
+    """Return the mean over devices, weighted by the number of devices in each row."""
     count = sum(row.devices for row in rows)
 
     def mean(values: Sequence[float]) -> float:
@@ -162,25 +162,25 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
     )
 
 
-# --- where steps end ------------------------------------------------------------------------------
+# --- the ends of steps ----------------------------------------------------------------------------
 #
-# A step ends on a device when the training program's last operation that occurs once a step has ended. Our own clock
-# sees that too: it waits for the step's loss. So step k is the time from that end in the execution before to the one
-# in its own. The host's marks in an xplane say how many steps there are; with Nsight Systems, the launches do.
+# A step ends on a device with the last operation of the training program that occurs once per step. Stepmark's clock
+# stops at the same point, because it waits for the loss. Step k therefore lasts from this operation in execution
+# k - 1 to this operation in execution k. The host's marks in an xplane, or the launches, give the number of steps.
 #
-# The numbers come from the host's marks in order. An execution that was under way when the profiler began has no
-# mark. If there are more executions than marks, the first ones are such.
+# The host's marks number the steps in order. If an execution started before the profiler, it has no mark. So if there
+# are more executions than marks, the first ones are without a mark.
 
 
 class Steps(NamedTuple):
-    """The ends of the steps on each device, in order. The first step is incomplete: its start is not in the trace."""
+    """The ends of the steps on each device, in order. The start of the first step is not in the trace."""
 
     how: str
     numbers: list[list[int | None]]  # None: the trace does not number them
     ends: list[list[int]]
 
     def common(self) -> list[int]:
-        """The numbers of the steps that are whole on every device."""
+        """Return the numbers of the steps that are complete on every device."""
         whole = [{step for step in steps[1:] if step is not None} for steps in self.numbers]
         return sorted(set.intersection(*whole)) if whole else []
 
@@ -199,7 +199,7 @@ def find_steps(trace: Trace) -> Steps | None:
 
 
 def _training_module(trace: Trace) -> str | None:
-    """The program that takes most of the devices' time."""
+    """Return the program that uses the most time of the devices, or None."""
     seconds: Counter[str] = Counter()
     for device in trace.devices:
         spent = np.bincount(device.operation, device.ends - device.begins, minlength=len(trace.operations))
@@ -210,7 +210,7 @@ def _training_module(trace: Trace) -> str | None:
 
 
 def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
-    """The ends of one operation that occurs as often as there are steps, give or take one that was cut."""
+    """Return the ends of an operation that occurs once per step. The count may be off by one, for a cut step."""
     within = np.array([operation.module == module for operation in trace.operations])
     rows = within[device.operation]
     numbers, ends = device.operation[rows], device.ends[rows]
@@ -224,12 +224,12 @@ def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]
 
 
 def _numbers(marks: Sequence[Mark], ends: Sequence[int]) -> list[int | None]:
-    """The step that each end belongs to."""
+    """Return the number of the step for each end; None if the trace has no marks."""
     if not marks:
         return [None] * len(ends)
     unmarked = max(0, len(ends) - len(marks))
     while any(end < mark.begin for end, mark in zip(ends[unmarked:], marks, strict=False)):
-        unmarked += 1  # nothing ends before it was begun
+        unmarked += 1  # a step cannot end before it begins
     first = marks[0].step
     numbers = [first - unmarked + place for place in range(min(unmarked, len(ends)))]
     return [*numbers, *(mark.step for mark in marks[: len(ends) - unmarked])]

@@ -1,4 +1,4 @@
-"""A TraceReport as text, 80 columns wide. Pure."""
+"""Format a TraceReport as text, 80 columns wide. Pure."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from benchmarks.trace.summary import DeviceTimes
 
 MOST_ROWS = 16
 MOST_CALLS = 32
-NAME_WIDTH = 14  # of a host: the table fits 80 columns then
+NAME_WIDTH = 14  # longest name of a host, so that the table fits into 80 columns
 COLUMNS = (*KINDS, IDLE)
 TITLES = {"copy": "copies"}
 Table = list[tuple[str, ...]]
@@ -72,7 +72,7 @@ def _file_text(file: TraceFile, place: str) -> str:
     return f"{text}host {printable(file.summary.host)}, {plural(file.summary.mean.devices, 'device')}"
 
 
-# --- how a step's time is spent ------------------------------------------------------------------
+# --- the time of a step --------------------------------------------------------------------------
 
 
 def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
@@ -95,7 +95,7 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
 
 def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
     name = printable(title)
-    name = name if len(name) <= NAME_WIDTH else f"..{name[2 - NAME_WIDTH :]}"  # the rank stands at its end
+    name = name if len(name) <= NAME_WIDTH else f"..{name[2 - NAME_WIDTH :]}"  # the rank is at the end
     values = (*(times.wall_seconds[kind] for kind in COLUMNS), times.seconds_per_step)
     return (name, *(f"{value * scale:.2f}" for value in values))
 

@@ -1,4 +1,4 @@
-"""A trace as values, whichever profiler wrote it: what each device did when, and the marks of the steps. Pure."""
+"""A trace of any profiler as values: the operations of each device with their times, and the step marks. Pure."""
 
 from array import array
 from collections import defaultdict
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from benchmarks.trace.kinds import Instruction, Operation
 
 Numbers = npt.NDArray[np.int64]
-Programs = Mapping[str, Mapping[str, Instruction]]  # module -> instruction's name -> what its HLO says of it
+Programs = Mapping[str, Mapping[str, Instruction]]  # module -> instruction's name -> its properties in the HLO
 
 
 class Mark(NamedTuple):
@@ -28,28 +28,28 @@ class Device(NamedTuple):
     name: str
     begins: Numbers  # picoseconds of the trace
     ends: Numbers
-    operation: Numbers  # its number in Trace.operations
+    operation: Numbers  # index in Trace.operations
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The recording of one host by one profiler."""
+    """The trace of one host by one profiler."""
 
     host: str
     operations: list[Operation]
-    instructions: list[Instruction | None]  # of each operation, where the trace holds its program
+    instructions: list[Instruction | None]  # one for each operation; None if the trace does not have its program
     devices: list[Device]
     marks: Sequence[Mark]
-    launches: int  # of the training program, where the host marks no steps
+    launches: int  # launches of the training program, for traces without step marks
     notes: list[str]
 
 
 class Collector:
-    """The table of a trace while it is read: the rows of each device."""
+    """Collects the rows of each device while a trace is read."""
 
     def __init__(self) -> None:
         self._operations: dict[Operation, int] = {}
-        # begin, end and operation of each row; a list of numbers would take five times the room
+        # begin, end and operation of each row; a list of numbers would need five times the memory
         self._rows: dict[str, array[int]] = defaultdict(lambda: array("q"))
 
     @property
@@ -67,7 +67,7 @@ class Collector:
         launches: int = 0,
         programs: Programs | None = None,
     ) -> Trace:
-        """All that was added; the devices are in the order of their numbers."""
+        """Return the trace with all added rows. The devices are sorted by number."""
         known = programs or {}
         by_number = sorted(self._rows, key=lambda name: (name.split()[0], int(name.split()[1])))
         return Trace(

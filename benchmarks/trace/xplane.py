@@ -1,10 +1,10 @@
 """Read XLA's profiler files (*.xplane.pb) as a Trace. Pure: bytes in, values out.
 
-The format, from traces of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler): a GPU is a plane `/device:GPU:N`
-with one line per stream. Each event is a kernel or a copy with hlo_op and hlo_module. A TPU is a plane
-`/device:TPU:N` with a line `XLA Ops`. A CPU does not have a plane: its operations are in `/host:CPU` on the threads
-that ran them, with hlo_op, hlo_module and device_ordinal (omitted if 0). An asynchronous operation there ends at the
-event `end: NAME` whose _c is its _p. The step marks are host events with step_num. The programs are in
+The format is that of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler). A GPU is a plane `/device:GPU:N` with
+one line per stream; each event is a kernel or a copy with hlo_op and hlo_module. A TPU is a plane `/device:TPU:N`
+with a line `XLA Ops`. A CPU does not have a plane: its operations are events in `/host:CPU` on the threads that ran
+them, with hlo_op, hlo_module and device_ordinal (omitted if 0). An asynchronous CPU operation ends at the event
+`end: NAME` whose _c equals its _p. The step marks are host events with step_num. The programs are in
 `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
 """
 
@@ -27,16 +27,16 @@ HOST_PLANE = "/host:CPU"
 PROGRAMS_PLANE = "/host:metadata"
 TIMES_PLANE = "Task Environment"
 STREAM = "Stream #"
-# Lines of a TPU, and of a postprocessed GPU trace. Other lines of such planes repeat these in other groups.
+# Operations of a TPU, or of a postprocessed GPU trace. Other lines of these planes repeat the same operations.
 OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
 ABSOLUTE_NS = (
     10**17
 )  # a time of the year 1973 or later, counted from 1970; smaller times count from the profile's start
 END = b"end: "
-PYTHON = b"$"  # how a call of a Python function is marked
+PYTHON = b"$"  # the names of Python function calls begin with it
 HOST_STATS = (b"hlo_op", b"hlo_module", b"device_ordinal", b"_p", b"_c", b"step_num")
 
-# These count as work even on a scalar; other operations on scalars are arithmetic on an index.
+# These opcodes count as work even if the result is a scalar. Other operations on scalars compute an index.
 REDUCING = {"dot", "reduce", "reduce-window", "all-reduce", "custom-call"}
 
 Program = Mapping[str, Instruction]  # by the instruction's name
@@ -46,7 +46,7 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
     """Return the trace of one host; `path` is shown in messages."""
     try:
         return _Reading(messages()["XSpace"].FromString(data), path).trace()
-    except (DecodeError, OverflowError):  # lines are parsed as they are read; a damaged number may be no time
+    except (DecodeError, OverflowError):  # lines are parsed late; a damaged file may have a time that overflows
         raise RequestError(
             f"{path.name} cannot be read as an xplane trace",
             where=str(path),
@@ -75,7 +75,7 @@ class _Plane:
         return (stat.str_value or self.stat_names.get(stat.ref_value, b"")).decode(errors="replace")
 
     def number(self, name: bytes) -> int:
-        """A statistic of the plane itself; 0 without it."""
+        """Return a statistic of the plane itself; 0 if it does not exist."""
         wanted = self.stat_ids.get(name)
         return next((_number(stat) for stat in self._stats if stat.metadata_id == wanted), 0)
 
@@ -91,7 +91,7 @@ class _Reading:
         self._host = next(iter(space.hostnames), path.name.removesuffix(".xplane.pb"))
         self._notes = [f"the profiler reports: {text}" for text in (*space.errors, *space.warnings)]
         self._planes: dict[str, list[_Plane]] = {}
-        while space.planes:  # each is let go of as soon as it is parsed
+        while space.planes:  # frees each plane's bytes after parsing
             plane = _Plane(messages()["XPlane"].FromString(space.planes.pop(0)))
             if plane.name in (HOST_PLANE, PROGRAMS_PLANE, TIMES_PLANE) or DEVICE_PLANE.fullmatch(plane.name):
                 self._planes.setdefault(plane.name, []).append(plane)
@@ -134,7 +134,7 @@ class _Reading:
         return found
 
     def _read_device(self, plane: _Plane, device: str) -> None:
-        """A device with a plane: its streams, or its lines of operations."""
+        """Add the operations of a device that has a plane, from its streams or its lines of operations."""
         lines = list(plane.lines())
         streams = [line for line in lines if line.name.startswith(STREAM)]
         op_id, module_id = plane.stat_ids.get(b"hlo_op", -1), plane.stat_ids.get(b"hlo_module", -1)
@@ -150,9 +150,9 @@ class _Reading:
                 self._found.add(device, begin, begin + event.duration_ps, Operation(kernel, hlo_op, module))
 
     def _read_host(self, plane: _Plane, with_operations: bool) -> None:
-        """The marks of the steps, and the operations of a CPU.
+        """Add the step marks and, with `with_operations`, the operations of a CPU.
 
-        An operation of a CPU lasts until its end event, also where its thread had let go of it long before.
+        A CPU operation lasts until its end event, even if its thread returned earlier.
         """
         op, module, ordinal, producer, consumer, step = (plane.stat_ids.get(name, -1) for name in HOST_STATS)
         ordinary = {key for key, name in plane.event_names.items() if name.startswith(PYTHON)}
@@ -180,7 +180,7 @@ class _Reading:
             self._found.add(device, begin, max(end, ends.get(begun_by, end)), operation)
 
 
-# --- the programs inside a trace: the properties of each HLO instruction that determine its kind ---
+# --- the programs in a trace: the properties of HLO instructions that decide their kind ------------
 
 
 def read_program(data: bytes) -> tuple[str, Program]:
@@ -212,7 +212,7 @@ class _Inside:
 
     def _of_computation(self, number: int) -> frozenset[str]:
         if number not in self._known:
-            self._known[number] = frozenset()  # HLO does not call itself; a damaged one shall not hang
+            self._known[number] = frozenset()  # valid HLO is not recursive; a damaged program must not hang
             found: set[str] = set()
             for one in self._instructions.get(number, []):
                 scalar = not one.shape.dimensions and not one.shape.tuple_shapes
@@ -225,13 +225,13 @@ class _Inside:
 
 # --- the format -----------------------------------------------------------------------------------
 
-# The parts of XLA's trace format that are read, as message classes made here, so that no TensorFlow is needed.
+# Message classes for the needed parts of XLA's trace format, made here so that TensorFlow is not required.
 #
-# Field numbers after openxla/xla: third_party/tsl/tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto, read
-# in November 2026; a field number is never given to another meaning. Fields that are not listed are skipped.
-# Planes, lines and programs are declared as bytes (the same encoding) and parsed when needed, which saves memory.
+# The field numbers come from openxla/xla (third_party/tsl/tsl/profiler/protobuf/xplane.proto, xla/service/hlo.proto),
+# read in November 2026. Field numbers are never reused. Fields that are not listed are skipped. Planes, lines and
+# programs are declared as bytes (the encoding is the same) and parsed when needed, which saves memory.
 #
-# Fields as `number type name`; * is repeated. A type that is not a scalar names another message.
+# Each field is `number type name`; * marks a repeated field. A type that is not a scalar names a message.
 _FIELDS = {
     "XSpace": "1 bytes* planes, 2 string* errors, 3 string* warnings, 4 string* hostnames",
     "XPlane": "2 string name, 3 bytes* lines, 4 EventMetadataEntry* event_metadata, "
@@ -240,7 +240,7 @@ _FIELDS = {
     "StatMetadataEntry": "1 int64 key, 2 XStatMetadata value",
     "XLine": "2 string name, 3 int64 timestamp_ns, 4 XEvent* events",
     "XEvent": "1 int64 metadata_id, 2 int64 offset_ps, 3 int64 duration_ps, 4 XStat* stats",
-    # str_value is said to be a string, but kernels' names are what they are
+    # XLA declares str_value as a string, but names of kernels may not be UTF-8
     "XStat": "1 int64 metadata_id, 3 uint64 uint64_value, 4 int64 int64_value, 5 bytes str_value, "
     "6 bytes bytes_value, 7 uint64 ref_value",
     "XEventMetadata": "2 bytes name, 5 XStat* stats",
@@ -261,7 +261,7 @@ _PACKAGE = "stepmark.trace"
 
 @cache
 def messages() -> dict[str, Any]:
-    """Every message class by its name."""
+    """Return the message classes by name."""
     file = descriptor_pb2.FileDescriptorProto(name="stepmark/trace.proto", package=_PACKAGE, syntax="proto3")
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)
