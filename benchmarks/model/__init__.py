@@ -1,1 +1,1 @@
-"""Memory, lower bounds of time, estimates and layouts of a run before it starts. Pure."""
+"""Predicts a run before it starts: memory, a lower bound of the step time, an estimate and layouts. Pure."""

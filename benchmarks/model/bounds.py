@@ -1,9 +1,9 @@
-"""The least time a training step can take, part by part. A bound, never an estimate (estimate.py).
+"""Computes the least time that a training step can take, part by part. For an estimate, see estimate.py.
 
-Compute runs at the fastest matmul rate that is known of the device; traffic at what its connections reach, and hidden
-behind compute as far as it can be. A step takes at least the longest of the three, and what nothing can hide: the
-bubble of a pipeline and the optimizer's pass over its memory. Time is that of the busiest device: the last stage of a
-pipeline, which has the head, or one with more layers. Rates that the hardware file lacks are listed as unknown.
+Compute runs at the fastest known matmul rate of the device. Traffic runs at the achievable rates of the connections
+and overlaps with compute as far as possible. A step takes at least the longest of compute and each connection, plus
+the parts that overlap with nothing: the pipeline bubble and the optimizer's pass over its memory. The bound is for
+the busiest device: the last pipeline stage, which has the head, or a stage with more layers. It lists unknown rates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,35 +21,35 @@ from benchmarks.model.ledger import FORWARD, recomputed_by_part
 from benchmarks.model.traffic import LINKS, Traffic, tokens_per_step, traffic
 from benchmarks.values import Benchmark, Storage, Value
 
-ATTENTION_CORE = "attention core"  # the part of recomputation that multiplies no weights
+ATTENTION_CORE = "attention core"  # the recomputed part that multiplies activations by activations, not by weights
 
 
 class BoundPart(Value, frozen=True):
-    """One part of a step. `exposed_seconds` is its part that adds to the step's time."""
+    """One part of a step. `exposed_seconds` is the time that it adds to the step, as it overlaps with nothing."""
 
     name: str
-    seconds: float | None  # None: not known, because of `unknown`
+    seconds: float | None  # None: unknown, for the reason in `unknown`
     exposed_seconds: float | None
     formula: str
     unknown: str = ""
-    really_seconds: float | None = None  # of traffic: what the framework's own programs take, the least or more
+    really_seconds: float | None = None  # only for traffic: the time of the framework's actual traffic
 
 
 class Bound(Value, frozen=True):
     """The lower bound of a step's time."""
 
-    seconds: float | None  # None: not even the matmuls are known
-    compute_seconds: float | None  # of the matmuls
+    seconds: float | None  # None: even the time of the matmuls is unknown
+    compute_seconds: float | None  # the time of all matmuls
     parts: list[BoundPart]
-    unknown: list[str]  # parts that are not in `seconds`, and why
-    really_seconds: float | None = None  # with the traffic that the framework's own programs have
+    unknown: list[str]  # each part that `seconds` does not include, with the reason
+    really_seconds: float | None = None  # the bound with the traffic that the framework really has
 
     def seconds_of(self, name: str) -> float:
-        """Return the time of one part; 0 if the step has no such part, or if it is not known."""
+        """Return the time of one part; 0 if the step does not have it, or if its time is unknown."""
         return sum(part.seconds or 0.0 for part in self.parts if part.name == name)
 
     def traffic_seconds(self) -> float | None:
-        """Return the time of the framework's actual traffic, hidden or not; None without a connection's rate."""
+        """Return the time of the framework's actual traffic, hidden or not; None if a rate is unknown."""
         return _total([part.really_seconds for part in self.traffic()])
 
     def traffic(self) -> list[BoundPart]:
@@ -64,16 +64,16 @@ class _Work(NamedTuple):
     flops: float
     precision: str
     formula: str
-    bubbles: bool = True  # of the layers, which every stage has
+    bubbles: bool = True  # the work of layers, which every stage has, so that it counts in the pipeline bubble
 
 
 def bound(benchmark: Benchmark, storage: Storage) -> Bound:
-    """Every part of the step, and the least that they add up to."""
+    """Return every part of the step, and the least time that the parts add up to."""
     stages = [(layers, list(_work(benchmark, storage, layers, last))) for layers, last in fullest_stages(benchmark)]
     timed = [(layers, work, [_matmul_part(benchmark, one) for one in work]) for layers, work in stages]
     stage_layers, work, matmuls = max(timed, key=lambda stage: sum(part.seconds or 0.0 for part in stage[2]))
     compute = _total([part.seconds for part in matmuls])
-    unsaid = []  # what is computed twice, and the backend does not say: named, and counted as 0
+    unsaid = []  # recomputation that the backend does not report: listed, and counted as 0
     if storage.recompute is None:
         why = "the backend does not report what it computes twice"
         unsaid.append(_unknown("recompute", "matmuls of the backward pass", why))
@@ -96,7 +96,7 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
 
 
 def _framework_traffic_bound(parts: Sequence[BoundPart], compute: float) -> float:
-    """Return the bound with the framework's actual traffic instead of the least possible."""
+    """Return the bound with the framework's actual traffic instead of the least possible traffic."""
     links = {link: [part for part in parts if part.name.endswith(f" {OVER} {link}")] for link in LINKS}
     moved = [part for of_link in links.values() for part in of_link]
     rest = sum(part.exposed_seconds or 0.0 for part in parts if part not in moved)
@@ -113,15 +113,15 @@ def _total(seconds: Sequence[float | None]) -> float | None:
 
 
 def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -> Iterator[_Work]:
-    """Matmuls of a step on a device of a stage with that many layers."""
+    """Yield the matmuls of a step on one device of a pipeline stage with this number of layers."""
     model, share = benchmark.model, benchmark.parallelism
     linear = benchmark.dtype
-    other = linear if linear == "fp32" else "bf16"  # attention and the head stay in bf16 under the quantized ones
+    other = linear if linear == "fp32" else "bf16"  # with quantized types (fp8), attention and head stay in bf16
     passes, adapters = _passes(benchmark)
     in_layers = tokens_per_step(benchmark) / share.tensor * layers / model.layers
     weights = passes * model.layers * layer_matmul_weights(model) + adapters
     yield _Work("linear", weights * in_layers, linear, f"{passes} x weights of the layers x tokens")
-    # Plain attention computes the half of the square that the mask throws away, too.
+    # Plain attention also computes the half of the score matrix that the causal mask discards.
     square, words = (1.0, "the whole square") if storage.writes_attention_scores else (0.5, "causal")
     core = square * attention_core_flops_per_token(model, benchmark.batch.sequence_length)
     yield _Work("attention", core * in_layers, other, f"{12 * square:g} L a d s x tokens, {words}")
@@ -144,7 +144,7 @@ def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -
 
 
 def _passes(benchmark: Benchmark) -> tuple[int, float]:
-    """FLOPs a weight and token; and those of adapters. A frozen weight has no gradient."""
+    """Return the FLOPs per weight and token, and the FLOPs per token of adapters. Frozen weights have no gradient."""
     if benchmark.lora is None:
         return FLOPS_PER_WEIGHT, 0.0
     adapters = adapter_parameter_count(benchmark.model, benchmark.lora)
@@ -152,7 +152,7 @@ def _passes(benchmark: Benchmark) -> tuple[int, float]:
 
 
 def _matmul_part(benchmark: Benchmark, work: _Work) -> BoundPart:
-    # What was measured on this device, otherwise what is known of its kind.
+    # A peak measured on this device, otherwise the known rate of its type.
     peak = benchmark.measured_peaks.get(work.precision) or benchmark.hardware.achievable.get(work.precision)
     if peak is None:
         why = f"no {work.precision} matmul rate for {benchmark.hardware.name} (python launch/peak.py measures it)"
@@ -170,15 +170,15 @@ def _unknown(name: str, formula: str, why: str) -> BoundPart:
 
 
 def _bubble(benchmark: Benchmark, storage: Storage, stage_layers: int, layers: float | None) -> list[BoundPart]:
-    """The time until the last stage has its first micro-batch, and until the first one has its last (1F1B).
+    """Return the idle time at both ends of a step: the first stage works without the last, and vice versa.
 
-    `layers` are the seconds of the layers of the stage.
+    This is for the 1F1B schedule. `layers` is the compute time of the stage's layers in seconds.
     """
     share = benchmark.parallelism
     if share.pipeline == 1:
         return []
     batches = benchmark.batch.gradient_accumulation
-    others = benchmark.model.layers / stage_layers - 1  # stages like this one
+    others = benchmark.model.layers / stage_layers - 1  # the number of other stages, in stages of this size
     formula = f"{others:.4g} / ({share.virtual_pipeline} x {batches}) of the layers"
     if layers is None:
         return [_unknown("bubble", formula, "it is a share of the time of the matmuls, which is unknown")]
@@ -190,7 +190,7 @@ def _bubble(benchmark: Benchmark, storage: Storage, stage_layers: int, layers: f
 
 
 def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
-    """Gradients are read, the state is read and written, weights are written."""
+    """Return the time to read the gradients, to read and write the optimizer's state, and to write the weights."""
     per_parameter = (
         storage.numbers.gradient_bytes + 2 * storage.numbers.optimizer_bytes + storage.numbers.weight_bytes
     )
@@ -208,10 +208,10 @@ def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
 
 
 def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: float | None) -> list[BoundPart]:
-    """A part for each axis and connection.
+    """Return one part for each axis and connection.
 
-    The connections and compute work at the same time. Exposed is the time by which the busiest connection exceeds
-    compute, divided among its axes in proportion to their traffic.
+    The connections and compute work at the same time. The time by which the busiest connection exceeds compute is
+    exposed. It is divided among the axes on that connection in proportion to their traffic.
     """
     speeds = {link: connection_gb_s(benchmark, link) for link in LINKS}
     totals = {link: sum(_seconds(one, link, speeds[link]) or 0.0 for one in moved) for link in LINKS}
@@ -248,7 +248,7 @@ def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:
 
 
 def connection_gb_s(benchmark: Benchmark, name: str) -> float | None:
-    """Return the achievable rate of a connection, or its datasheet rate; None if neither is known."""
+    """Return the achievable rate of a connection, otherwise its datasheet rate; None if neither is known."""
     for kind, rate in benchmark.hardware.rates.items():
         if kind == name:
             return rate.achievable_gb_s or rate.gb_s

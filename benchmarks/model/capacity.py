@@ -1,7 +1,7 @@
-"""Estimates what a training step holds in the memory of one device, part by part, in bytes.
+"""Estimates the memory that a training step needs on one device, part by part, in bytes.
 
-The state of training is exact. Activations are those a step keeps by name, and temporary buffers are the
-largest of their kind: an estimate near the top, made to refuse what cannot fit before it is tried.
+Parameters and optimizer state are exact. Activations are those that the step keeps for the backward pass. Temporary
+buffers count with their largest size. The estimate is high on purpose, to refuse a run that cannot fit.
 """
 
 from math import ceil
@@ -17,18 +17,18 @@ from benchmarks.values import Benchmark, LayerLoop, Model, Storage
 FLOAT32_BYTES = 4
 BFLOAT16_BYTES = 2
 
-# Backward still holds a layer's weights while the next layer's are fetched.
+# The backward pass still holds one layer's weights while the next layer's weights are gathered.
 GATHERED_LAYERS = 2
-# In float32: the logits and their gradient; an attention's scores and their softmax.
+# Float32 copies: the logits and their gradient; the attention scores and their softmax.
 LOGIT_COPIES = 2
 SCORE_COPIES = 2
-# Gathered hidden states of a tensor group: the inputs of attention and the MLP, the gradients of their outputs, and
-# the sums for the gradients of three inputs. XLA's programs hold these.
+# Hidden states that a tensor group gathers: the inputs of attention and MLP, the gradients of their outputs, and the
+# sums for the gradients of three inputs. Programs compiled by XLA hold all of them.
 WHOLE_STATES = 7
-# Gathered sequences of a context group: keys, values, and the gradients of both.
+# Sequences that a context group gathers: keys, values, and the gradients of both.
 WHOLE_KEYS = 4
 
-# A fused matmul has one output that goes by another name than its parts; a program has one or the other.
+# The output of a fused matmul -> the outputs of the separate matmuls; a program has either the first or the others.
 FUSED: dict[str, frozenset[str]] = {
     "qkv_proj": frozenset({"query_proj", "key_proj", "value_proj"}),
     "kv_proj": frozenset({"key_proj", "value_proj"}),
@@ -36,14 +36,14 @@ FUSED: dict[str, frozenset[str]] = {
 }
 
 
-# Every activation of a layer, without those that are part of another one.
+# All activations of a layer, without those that are a part of another one here.
 DISTINCT = (
     "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
 )  # fmt: skip
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
-    """Bytes a device holds at the peak of a step."""
+    """Return the bytes that a device holds at the peak of a step, by part."""
     shards = weight_shards(benchmark, storage)
     trained = trained_parameters(benchmark, storage)
     frozen = stage_parameters(benchmark, storage) / shards if benchmark.lora else 0.0
@@ -65,7 +65,7 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
 
 
 def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    """The largest of two moments: the loss, and the backward pass of a layer at its MLP."""
+    """Return the bytes at the larger of two moments: at the loss, and in a layer's MLP in the backward pass."""
     shards = weight_shards(benchmark, storage)
     lasting = {
         "reordered_weights": storage.numbers.weight_bytes
@@ -80,7 +80,7 @@ def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) 
 
 
 def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    """Return the bytes at the loss: logits and the whole head exist, but gradients do not."""
+    """Return the bytes at the loss, when the logits and the whole head exist, but the layers' gradients do not."""
     tokens = tokens_per_device(benchmark) / benchmark.parallelism.tensor
     ahead = int(loop.gathers_ahead)
     states = (1 + 2 * ahead) * benchmark.model.hidden_size * compute_bytes(benchmark)
@@ -96,7 +96,7 @@ def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dic
 
 
 def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    """Return the bytes in a layer. Gradients of embedding and head are missing or in the type of activations."""
+    """Return the bytes in a layer's backward pass. Embedding and head have no gradient, or one in compute type."""
     trains_all = benchmark.lora is None
     waits = trains_all and loop.gradient_of_logits_waits
     one_hot = loop.one_hot_tokens * compute_bytes(benchmark)
@@ -118,13 +118,13 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
 
 
 def _accumulated_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the bytes of gradients summed over micro-steps, without those of the current one."""
+    """Return the bytes of the gradients that are summed over micro-steps, without those of the current micro-step."""
     several = benchmark.batch.gradient_accumulation > 1
     return storage.numbers.gradient_bytes * trained_parameters(benchmark, storage) if several else 0.0
 
 
 def _is_whole(benchmark: Benchmark, storage: Storage) -> bool:
-    """Whether a device computes with its weights as they are stored, not gathered and of no other type."""
+    """Return whether a device computes with its weights as they are stored: neither gathered nor in another type."""
     gathered = benchmark.parallelism.fsdp * benchmark.parallelism.context > 1
     return not gathered and storage.numbers.weight_bytes == (storage.numbers.matrix_bytes or compute_bytes(benchmark))
 
@@ -134,19 +134,19 @@ def _layer_bytes(benchmark: Benchmark) -> float:
 
 
 def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """One layer's weights; those that its MLP ends with are used first in the backward pass, and gone."""
+    """Return the bytes of one layer's weights, without the MLP's last matrix, which the backward pass frees first."""
     model, number = benchmark.model, storage.numbers.matrix_bytes or compute_bytes(benchmark)
     rest = layer_parameters(model) - model.hidden_size * model.ffn_hidden_size
     return rest * number / benchmark.parallelism.tensor
 
 
 def _head_bytes(benchmark: Benchmark, loop: LayerLoop) -> float:
-    """The head, or its gradient, for the whole vocabulary of a tensor group's device."""
+    """Return the bytes of the head or of its gradient on one device, which has the head's share of a tensor group."""
     return embedding_parameters(benchmark.model) * loop.head_number_bytes / benchmark.parallelism.tensor
 
 
 def _vocabulary_numbers(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the elements of an array of a device's tokens by its part of the vocabulary."""
+    """Return the size of an array of a device's tokens by its part of the vocabulary, in elements."""
     share = benchmark.parallelism
     sharers = share.tensor * (share.pipeline if storage.tables_on_every_stage else 1)
     return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / sharers
@@ -158,31 +158,31 @@ def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def usable_bytes(benchmark: Benchmark, storage: Storage) -> float | None:
-    """Return the bytes of a device for a step; None for a CPU, whose devices share the memory of the host."""
+    """Return the bytes that a step can use on a device; None for a CPU, whose devices share the host's memory."""
     memory_bytes = benchmark.hardware.memory_bytes
     return None if memory_bytes is None else memory_bytes * storage.usable_fraction
 
 
 def fits(benchmark: Benchmark, storage: Storage) -> bool:
-    """Whether a device has the memory; of a CPU that is not known here."""
+    """Return whether a device has enough memory; True for a CPU, whose memory is unknown here."""
     usable = usable_bytes(benchmark, storage)
     return usable is None or total_bytes(benchmark, storage) <= usable
 
 
 def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
-    """Over how many devices of a pipeline stage a weight is spread; the data axis repeats weights instead."""
+    """Return the number of devices in a pipeline stage that share each weight. The data axis replicates weights."""
     parallelism = benchmark.parallelism
     context = parallelism.context if storage.weights_over_context else 1
     return parallelism.fsdp * parallelism.tensor * context
 
 
 def stage_layers(benchmark: Benchmark) -> int:
-    """The most layers of a pipeline stage."""
+    """Return the number of layers of the largest pipeline stage."""
     return ceil(benchmark.model.layers / benchmark.parallelism.pipeline)
 
 
 def fullest_stages(benchmark: Benchmark) -> list[tuple[int, bool]]:
-    """Return the stages that can be the fullest: layers, and whether the head is on it.
+    """Return the stages that may need the most memory: the number of layers, and whether the stage has the head.
 
     If the layers do not divide evenly, the stage with the head has fewer, as Megatron splits them.
     """
@@ -190,11 +190,11 @@ def fullest_stages(benchmark: Benchmark) -> list[tuple[int, bool]]:
 
 
 def stage_parameters(benchmark: Benchmark, storage: Storage) -> int:
-    """The model's parameters on the fullest stage. If embedding and head are tied, both ends have a copy."""
+    """Return the parameters of the fullest stage. Tied weights are on the first and on the last stage."""
     model = benchmark.model
     others = parameter_count(model) - model.layers * layer_parameters(model)
     if benchmark.parallelism.pipeline > 1 and not storage.tables_on_every_stage:
-        others = embedding_parameters(model) + model.hidden_size  # the head and the norm before it
+        others = embedding_parameters(model) + model.hidden_size  # the head, and the norm in front of it
     return max(layers * layer_parameters(model) + last * others for layers, last in fullest_stages(benchmark))
 
 
@@ -206,20 +206,20 @@ def stage_trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the parameters that the optimizer of a device updates, before they are sharded over replicas."""
+    """Return the parameters that one device trains, before the optimizer shards them over replicas."""
     whole = benchmark.lora is not None and storage.whole_adapters
     return stage_trained_parameters(benchmark, storage) / (1 if whole else weight_shards(benchmark, storage))
 
 
 def gathered_bytes(benchmark: Benchmark) -> float:
-    """The whole weights that a device computes with: two layers and the head, in the compute type."""
+    """Return the bytes of weights that a device gathers to compute: two layers and the head, in the compute type."""
     model = benchmark.model
     weights = GATHERED_LAYERS * layer_parameters(model) + embedding_parameters(model)
     return weights * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
 def gathered_activation_bytes(benchmark: Benchmark) -> float:
-    """Return the bytes of activations that a layer gathers from its tensor or context group."""
+    """Return the bytes of activations that a device gathers from its tensor or context group in a layer."""
     model, share, tokens = benchmark.model, benchmark.parallelism, tokens_per_device(benchmark)
     states = WHOLE_STATES * tokens * model.hidden_size if share.tensor > 1 else 0.0
     keys = WHOLE_KEYS * tokens * share.context * model.query_groups * model.head_dim if share.context > 1 else 0.0
@@ -236,10 +236,10 @@ def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def microbatches_in_flight(benchmark: Benchmark) -> float:
-    """Micro-batches whose activations the first stage holds, in forward passes of the whole model.
+    """Return the number of micro-batches whose activations the first stage holds, as a share of the whole model.
 
-    One for each stage, as far as a step has so many. With interleaved stages, part of a further one for each other
-    stage (Narayanan et al. 2021).
+    The stage holds one micro-batch for each stage, but at most all micro-batches of a step. Interleaved stages hold a
+    part of one more for each other stage (Narayanan et al. 2021).
     """
     share, micro_batches = benchmark.parallelism, benchmark.batch.gradient_accumulation
     extra = (share.pipeline - 1) / share.virtual_pipeline if share.virtual_pipeline > 1 else 0.0
@@ -247,7 +247,7 @@ def microbatches_in_flight(benchmark: Benchmark) -> float:
 
 
 def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -> float:
-    """Return the saved bytes per token and layer of a whole tensor group."""
+    """Return the saved bytes per token and layer, summed over a tensor group."""
     widths = _group_widths(benchmark, storage)
     kept = {"layer_input"} | {name for name in saved & widths.keys() if not _split(name, saved)}
     small = kept & storage.one_byte_activations
@@ -257,11 +257,11 @@ def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -
 def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """Return the temporary bytes of a layer's backward pass: recomputed activations and the gradients of its MLP.
 
-    The logits are freed by then, so only the bytes beyond theirs add to the peak of a step.
+    The logits are freed before that, so only the bytes beyond those of the logits add to the peak of a step.
     """
     widths = _group_widths(benchmark, storage)
     kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
-    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all its parts
+    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all parts are kept
     anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if name not in whole)
     gradients = widths["mlpwi"] + widths["mlp_product"]
     size = (anew + gradients) * compute_bytes(benchmark)
@@ -269,7 +269,7 @@ def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def _group_widths(benchmark: Benchmark, storage: Storage) -> dict[str, int]:
-    """Numbers that a token leaves in a tensor group: those that each device has whole, once for each device."""
+    """Return the elements per token of each activation, over a tensor group. Unsharded ones count once per device."""
     copies = dict.fromkeys(storage.whole_activations, benchmark.parallelism.tensor)
     return {name: width * copies.get(name, 1) for name, width in activation_widths(benchmark.model).items()}
 
@@ -303,7 +303,7 @@ def activation_widths(model: Model) -> dict[str, int]:
 
 
 def attention_score_bytes(benchmark: Benchmark) -> float:
-    """One layer's scores, where attention writes them out."""
+    """Return the bytes of one layer's attention scores, for attention that writes them to memory."""
     heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
     scores = heads * tokens_per_device(benchmark) * benchmark.batch.sequence_length
     return SCORE_COPIES * FLOAT32_BYTES * scores
@@ -314,9 +314,9 @@ def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def tokens_per_device(benchmark: Benchmark) -> float:
-    """Tokens of a micro-step that a device works on; devices of a tensor or pipeline group share theirs.
+    """Return the tokens of a micro-step per device. Devices of a tensor or pipeline group work on the same tokens.
 
-    This starts from the global batch, because frameworks define the batch of a device differently.
+    The formula starts from the global batch, because frameworks define the batch of a device differently.
     """
     parallelism = benchmark.parallelism
     sequences = benchmark.batch.global_batch_size / benchmark.batch.gradient_accumulation
@@ -325,5 +325,5 @@ def tokens_per_device(benchmark: Benchmark) -> float:
 
 
 def compute_bytes(benchmark: Benchmark) -> int:
-    """The size of an activation: bfloat16 under every precision but fp32 itself."""
+    """Return the bytes of one number of an activation: bfloat16 for every precision except fp32."""
     return FLOAT32_BYTES if benchmark.dtype == "fp32" else BFLOAT16_BYTES

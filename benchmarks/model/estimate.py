@@ -1,8 +1,8 @@
-"""Estimates a step's time: the nearest published row, scaled by the ratio of the bounds.
+"""Estimates a step time: the time of the nearest published row, scaled by the ratio of the two bounds.
 
-A row is nearer with the same precision, then with the same framework, then with more of GPU, model, layout and batch
-in common, then at a nearer scale. `configs/estimate_errors.yml` holds the errors of such estimates for published
-rows, by the trait in which the nearest row differed.
+A row with the same precision is nearer, then one with the same framework, then one that shares more of GPU, model,
+layout and batch, then one at a nearer scale. `configs/estimate_errors.yml` holds the errors of such estimates for
+published rows, by the trait in which the nearest row differed.
 """
 
 import math
@@ -23,58 +23,58 @@ from benchmarks.values import Batch, Benchmark, Model, Parallelism, Recipe, Valu
 
 FILE = "estimate_errors.yml"
 SCALE, SERIES, MODEL, GPU, FRAMEWORK, PRECISION = "scale", "series", "model", "GPU", "framework", "precision"
-# Bridge does not start without weights; its speed does not depend on their values.
+# Bridge does not start without weights; their values do not change its speed.
 SETTINGS = {("bridge", "lora"): {"checkpoint.pretrained_checkpoint": "/weights"}}
 BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
 
 class EstimateError(Value, frozen=True):
-    """The errors of estimates of published rows in percent, without the rows that share `kind` with them."""
+    """The error of estimates of published rows in percent, if every row with the same `kind` of trait is excluded."""
 
-    kind: str  # SCALE: without the rows at the same number of GPUs, from the same series
+    kind: str  # SCALE: the excluded rows have the same number of GPUs; the nearest row is from the same series
     rows: int
     median_percent: float
     worst_percent: float
 
 
 class ErrorTable(Value, frozen=True):
-    """`configs/estimate_errors.yml`."""
+    """The contents of `configs/estimate_errors.yml`."""
 
     date: str
     errors: list[EstimateError]
 
 
 class Estimate(Value, frozen=True):
-    """The time that a step should take, or why that is not known."""
+    """The expected time of a step, or why it is unknown."""
 
     seconds: float | None
     why_none: str = ""
-    row: str = ""  # the published row
+    row: str = ""  # the name of the nearest published row
     source: str = ""  # the row's citation
     row_seconds: float | None = None
-    ratio: float | None = None  # of the bounds: ours over the row's
-    differs: list[str] = []  # what the row does not have in common with the benchmark
-    error: EstimateError | None = None  # None: not known
+    ratio: float | None = None  # this benchmark's bound divided by the row's bound
+    differs: list[str] = []  # each difference between the row and the benchmark
+    error: EstimateError | None = None  # None: unknown
 
 
 class Traits(NamedTuple):
-    """The traits in which a benchmark and a published row are compared."""
+    """The traits by which a benchmark is compared with a published row."""
 
     precision: str
     framework: str
     gpu: str
-    model: str  # by its size: Llama 3 70B and Llama 3.1 70B are one
-    series: str  # layout of a replica, and the batch of a GPU
+    model: str  # its size: Llama 3 70B and Llama 3.1 70B count as the same model
+    series: str  # the layout of one replica, and the batch per GPU
 
 
 KINDS = Traits(PRECISION, FRAMEWORK, GPU, MODEL, SERIES)
 
 
 class PublishedData(NamedTuple):
-    """The data for estimates."""
+    """The published rows and the errors, which estimates are made from."""
 
     configs: Configs
-    rows: list[Reference]  # the newest version first
+    rows: list[Reference]  # rows of newer versions first
     errors: list[EstimateError]
 
 
@@ -85,7 +85,7 @@ def read_published(configs: Configs) -> PublishedData:
 
 
 def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estimate:
-    """Estimate the step time by the nearest row on the same platform."""
+    """Estimate the step time from the nearest row on the same platform."""
     configs, platform = published.configs, asked.hardware.platform
     rows = [row for row in published.rows if configs.hardware(row.hardware).platform == platform]
     if not rows:
@@ -106,7 +106,7 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
             return Estimate(seconds=None, why_none=f"the nearest row, {row.name}, cannot be resolved: {error.what}")
         storage = backend.storage(benchmark)
         if find_backend(asked.backend).storage(asked).writes_attention_scores and not storage.writes_attention_scores:
-            differs.append("fused attention there, unfused here")  # how much slower is not published
+            differs.append("fused attention there, unfused here")  # no published row shows how much slower that is
             why = f"the nearest row, {row.name}, has fused attention, and this run has not"
             return Estimate(seconds=None, why_none=why, row=row.name, source=row.citation, differs=differs)
         other = bound(benchmark, storage)
@@ -127,13 +127,13 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
 
 
 def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> EstimateError | None:
-    """Return the largest error of the differences."""
+    """Return the largest error of these kinds of difference."""
     own = [one for one in errors if one.kind in (kinds or [SCALE])]
     return max(own, key=lambda one: one.median_percent, default=None)
 
 
 def _other_settings(asked: Benchmark) -> set[str]:
-    """Settings that make another program than the recipe's; layout and batch are compared as such."""
+    """Return the settings that change the recipe's program. Layout and batch settings are compared separately."""
     needed = SETTINGS.get((asked.engine, asked.task), {})
     return set(asked.settings.overrides) - {*BATCH, *needed, *find_backend(asked.backend).layout_settings}
 
@@ -142,7 +142,7 @@ def _other_settings(asked: Benchmark) -> set[str]:
 
 
 def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: Configs) -> Reference:
-    """Return the nearest row; the first of equally near ones."""
+    """Return the nearest row; the first one if several are equally near."""
 
     def distance(row: Reference) -> tuple[bool, bool, int, float]:
         kinds = [kind for kind, _ in unlike_traits(traits, row_traits(row, configs))]
@@ -152,7 +152,7 @@ def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: C
 
 
 def unlike_traits(ours: Traits, theirs: Traits) -> list[tuple[str, str]]:
-    """The kind of each difference, and both sides in words."""
+    """Return the kind of each difference, with a text that names both sides."""
     pairs = zip(KINDS, theirs, ours, strict=True)
     return [(kind, f"{kind} {there} there, {here} here") for kind, there, here in pairs if there != here]
 
@@ -182,14 +182,14 @@ def _size(model: Model) -> str:
 
 
 def _series(batch: Batch | Reference, share: Parallelism, gpus: int) -> str:
-    """The number of replicas, and whether they share their weights, grows with the scale."""
+    """Describe a replica's layout and the batch per GPU. Data and FSDP grow with the scale, so they are excluded."""
     layout = msgspec.structs.replace(share, data=1, fsdp=1).short().removesuffix(" DP1")
     a_gpu = batch.global_batch_size / gpus
     return f"{layout} MBS{batch.micro_batch_size} {batch.sequence_length} x {a_gpu:.6g} tokens a GPU"
 
 
 def _version(row: Reference) -> tuple[tuple[int, ...], bool]:
-    """Later ones are larger. A tag may archive a page of earlier figures."""
+    """Return a sort key that is larger for newer versions. A tag may also archive a page of earlier figures."""
     return tuple(map(int, re.findall(r"\d+", row.tag))), "archive" not in row.file
 
 
@@ -197,11 +197,11 @@ def _version(row: Reference) -> tuple[tuple[int, ...], bool]:
 
 
 def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmark:
-    """The row in Stepmark's own terms; RequestError if no recipe is like it.
+    """Return a published row as a benchmark; RequestError if no recipe is similar enough.
 
-    A row names a model, a layout and a batch. What is kept for the backward pass comes from the recipe of its
-    backend, task and device. A row whose model or GPU has no recipe is the same program with other dimensions, on
-    another GPU.
+    A row states a model, a layout and a batch, but not which activations are kept for the backward pass. The recipe
+    of the row's backend, task and device decides that. If the row's model or GPU has no recipe, the recipe of another
+    one is used with the row's dimensions and GPU.
     """
     model, hardware = configs.model(row.model), configs.hardware(row.hardware)
     benchmark = resolve(_request(row, configs), configs, backend)
@@ -220,7 +220,7 @@ def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmar
 
 
 def _request(row: Reference, configs: Configs) -> Request:
-    """The recipe at a scale that it has."""
+    """Return a request for the most similar recipe, at the first scale for which the recipe has a layout."""
     platform = configs.hardware(row.hardware).platform
     fitting = [
         (recipe, name)
@@ -240,7 +240,7 @@ def _request(row: Reference, configs: Configs) -> Request:
 
     def distance(one: tuple[Recipe, str]) -> tuple[bool, bool, bool]:
         recipe, name = one
-        is_general = len(recipe.hardware) > 2  # for GPUs of several generations, and no published program
+        is_general = len(recipe.hardware) > 2  # a recipe for several GPU generations, which no published program uses
         return row.model not in recipe.models, is_general, row.hardware != name
 
     recipe, on = min(fitting, key=distance)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from benchmarks.values import Lora, Model, Value
 
-# A multiply and an add, once forward and twice backward (towards the input and towards the weight).
+# FLOPs per weight and token: a multiply and an add, in the forward pass and for the gradients of input and weight.
 FLOPS_PER_WEIGHT = 6
 
 
@@ -20,22 +20,22 @@ FLOPS_PER_WEIGHT = 6
 
 
 def parameter_count(model: Model) -> int:
-    """All trained numbers: embedding, layers, final norm, and a separate head unless it is tied."""
+    """Return the number of parameters: embedding, layers, final norm, and a separate head unless it is tied."""
     head = 0 if model.tied_embeddings else embedding_parameters(model)
     return embedding_parameters(model) + model.layers * layer_parameters(model) + model.hidden_size + head
 
 
 def embedding_parameters(model: Model) -> int:
-    """The token table. It is looked up, not multiplied, unless it is tied and serves as the head too."""
+    """Return the size of the token table. It is multiplied only if it is tied, because it is then also the head."""
     return model.vocabulary_size * model.hidden_size
 
 
 def layer_parameters(model: Model) -> int:
-    """One decoder layer: its matmul weights and the scales of its two norms."""
+    """Return the parameters of one decoder layer: its matmul weights and the scales of its two norms."""
     return layer_matmul_weights(model) + 2 * model.hidden_size
 
 
-# A matrix of a layer -> (numbers in, numbers out), as the fused matmul that it is.
+# Each matrix of a layer -> (inputs, outputs) as a function of the model. Fused matmuls count as one matrix.
 LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     "query_key_value": lambda m: (m.hidden_size, (m.attention_heads + 2 * m.query_groups) * m.head_dim),
     "attention_output": lambda m: (m.attention_heads * m.head_dim, m.hidden_size),
@@ -45,12 +45,12 @@ LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
 
 
 def layer_matmul_weights(model: Model) -> int:
-    """Query and output, key and value, then gate, up and down."""
+    """Return the matmul weights of one layer: attention (query, key, value, output) and MLP (gate, up, down)."""
     sizes = [matrix(model) for matrix in LAYER_MATRICES.values()]
     return sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes)
 
 
-# Matrices that can have an adapter: those of a layer, or the separate parts of the two fused ones.
+# Matrices that can have an adapter: the matrices of a layer, and the separate parts of the two fused ones.
 ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     **LAYER_MATRICES,
     "query": lambda m: (m.hidden_size, m.attention_heads * m.head_dim),
@@ -62,7 +62,7 @@ ADAPTED_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
 
 
 def adapter_parameter_count(model: Model, lora: Lora) -> int:
-    """Return the parameters of all adapters: n x rank and rank x m for a matrix of n inputs and m outputs."""
+    """Return the parameters of all adapters. A matrix of n inputs and m outputs has n x rank + rank x m."""
     per_layer = sum(lora.rank * sum(ADAPTED_MATRICES[target](model)) for target in lora.targets)
     return model.layers * per_layer
 
@@ -73,7 +73,7 @@ def trainable_parameter_count(model: Model, lora: Lora | None) -> int:
 
 
 def held_parameter_count(model: Model, lora: Lora | None) -> int:
-    """All numbers of the model as it is trained, its adapters among them."""
+    """Return the number of all parameters of the trained model, including its adapters."""
     return parameter_count(model) + (0 if lora is None else adapter_parameter_count(model, lora))
 
 
@@ -81,12 +81,12 @@ def held_parameter_count(model: Model, lora: Lora | None) -> int:
 
 
 def linear_flops_per_token(model: Model) -> float:
-    """All matmuls with weights: the layers and the head."""
+    """Return the FLOPs per token of all matmuls with weights: the layers and the head."""
     return FLOPS_PER_WEIGHT * float(model.layers * layer_matmul_weights(model) + embedding_parameters(model))
 
 
 def attention_core_flops_per_token(model: Model, sequence_length: int) -> float:
-    """Scores and their weighted sum over the whole sequence, as if a token saw its future too."""
+    """Return the FLOPs per token of attention scores and weighted values over the whole sequence, without a mask."""
     return 12.0 * model.layers * model.attention_heads * model.head_dim * sequence_length
 
 
@@ -104,7 +104,7 @@ def _palm(model: Model, sequence_length: int) -> float:
 
 
 def _torchtitan(model: Model, sequence_length: int) -> float:
-    # A tied table is multiplied as the head, so only an untied one is free.
+    # A tied table is multiplied as the head, so only an untied table is excluded.
     looked_up = 0 if model.tied_embeddings else embedding_parameters(model)
     weights = FLOPS_PER_WEIGHT * float(parameter_count(model) - looked_up)
     return weights + attention_core_flops_per_token(model, sequence_length)
@@ -128,18 +128,18 @@ def _lora(model: Model, sequence_length: int) -> float:
 
 
 class Convention(Value, frozen=True):
-    """One way to count the FLOPs of a token, and the tasks it says something about."""
+    """A convention to count the FLOPs of a token, and the tasks that it applies to."""
 
     name: str
     formula: str
     source: str
     tasks: tuple[str, ...]
     flops_per_token: Callable[[Model, int], float]
-    attention_share: float = 1.0  # how much of the square of tokens by tokens it counts
-    only_matmuls: bool = True  # it counts no lookup and no norm: what hardware does can be added to it
+    attention_share: float = 1.0  # the counted share of the attention scores: all, or the causal half
+    only_matmuls: bool = True  # it counts no lookup and no norm, so that recomputed matmul FLOPs can be added to it
 
 
-# The first that fits a task is the one shown first.
+# The first convention that fits a task is shown first.
 CONVENTIONS: dict[str, Convention] = {
     convention.name: convention
     for convention in (
@@ -187,10 +187,10 @@ CONVENTIONS: dict[str, Convention] = {
 
 
 def conventions_for(task: str) -> list[str]:
-    """The names of the conventions that say something about a task."""
+    """Return the names of the conventions that apply to a task."""
     return [convention.name for convention in CONVENTIONS.values() if task in convention.tasks]
 
 
 def flops_per_token(model: Model, sequence_length: int, convention: str) -> float:
-    """Model FLOPs to train one token of a sequence of that length."""
+    """Return the model FLOPs to train one token of a sequence of that length."""
     return CONVENTIONS[convention].flops_per_token(model, sequence_length)

@@ -1,4 +1,4 @@
-"""The forecast of a run before it starts: memory, bound, estimate, scaling and cost. Pure."""
+"""Forecasts a run before it starts: memory, bound, estimate, scaling and cost. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,20 +21,20 @@ UNITS = {"T": 10**12, "B": 10**9, "M": 10**6}
 
 
 class Memory(Value, frozen=True):
-    """Bytes of one device at the peak of a step."""
+    """The bytes that one device needs at the peak of a step."""
 
     parts: dict[str, float]
     total_bytes: float
-    usable_bytes: float | None  # None: the devices share what the host has
+    usable_bytes: float | None  # None: unknown, because the devices share the host's memory
     fits: bool | None
-    margin_bytes: float | None  # negative: missing memory
+    margin_bytes: float | None  # usable minus needed memory; negative: memory is missing
     margin_percent: float | None  # of the usable memory
     devices: int
-    not_counted: list[str] = []  # settings that change it by how much is not known
+    not_counted: list[str] = []  # settings that change the memory by an unknown amount
 
 
 class Forecast(Value, frozen=True):
-    """One benchmark before it is run."""
+    """The forecast of one benchmark before it is run."""
 
     memory: Memory
     bound: Bound
@@ -42,7 +42,7 @@ class Forecast(Value, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """Return the estimate, or the bound without one; see `basis`."""
+        """Return the estimated step time, or the bound if there is no estimate; `basis` names which."""
         return self.bound.seconds if self.estimate.seconds is None else self.estimate.seconds
 
     @property
@@ -51,7 +51,7 @@ class Forecast(Value, frozen=True):
 
 
 class ScalePoint(Value, frozen=True):
-    """The same recipe on another number of devices. If it was refused, only `refused` is set."""
+    """The forecast of the same recipe on another number of devices. For a refused scale, only `refused` is set."""
 
     gpus: int
     refused: str = ""
@@ -61,13 +61,13 @@ class ScalePoint(Value, frozen=True):
     bound_seconds: float | None = None
     estimate_seconds: float | None = None
     tokens_per_second: float | None = None
-    efficiency: float | None = None  # tokens/s per device over that of the smallest scale that fits
-    basis: str = ""  # of the last two: estimate or bound
-    of_recipe: bool = True  # False: the recipe has no layout for so many
+    efficiency: float | None = None  # tokens/s per device, relative to the smallest scale that fits
+    basis: str = ""  # of tokens/s and efficiency: estimate or bound
+    of_recipe: bool = True  # False: the recipe has no layout for this number of GPUs
 
 
 class Cost(Value, frozen=True):
-    """The cost of a number of tokens; a lower limit if it follows from the bound."""
+    """The cost of training on a number of tokens; a lower limit if its basis is the bound."""
 
     tokens: int
     steps: int
@@ -79,7 +79,7 @@ class Cost(Value, frozen=True):
 
 
 class PlannedBenchmark(BenchmarkName, frozen=True):
-    """The benchmark and the division of its batch."""
+    """The name of a planned benchmark, its layout and its batch."""
 
     parallelism: Parallelism
     micro_batch_size: int
@@ -94,7 +94,7 @@ class PlanReport(Forecast, frozen=True, kw_only=True):
     benchmark: PlannedBenchmark
     scaling: list[ScalePoint]
     cost: Cost | None  # None: neither a bound nor an estimate is known
-    layouts: Ranking | None = None  # None: not asked for
+    layouts: Ranking | None = None  # None: not requested
 
 
 def plan_report(
@@ -108,11 +108,11 @@ def plan_report(
     price: float | None,
     ranked: bool,
 ) -> PlanReport:
-    """Everything of one benchmark. `at_scales`: empty for the recipe's own, and this one."""
+    """Return the report of one benchmark. If `at_scales` is empty, use the recipe's scales and this benchmark's."""
     published = read_published(configs)
     found = forecast(benchmark, backend.storage(benchmark), published)
     if not at_scales:
-        states_layout = bool(backend.layout_settings & request.settings.keys())  # which is for one scale only
+        states_layout = bool(backend.layout_settings & request.settings.keys())  # the layout is for one scale only
         own = () if states_layout else scales(configs.recipe(benchmark.recipe.name), benchmark.hardware)
         at_scales = sorted({benchmark.gpus, *own})
     return PlanReport(
@@ -125,7 +125,7 @@ def plan_report(
             recipe=benchmark.recipe.name,
         ),
         scaling=scaling(
-            msgspec.structs.replace(request, recipe=benchmark.recipe.name),  # one column never mixes two
+            msgspec.structs.replace(request, recipe=benchmark.recipe.name),  # all scales use the same recipe
             at_scales,
             lambda asked: resolve(with_layout(asked, configs, backend), configs, backend),
             backend,
@@ -166,9 +166,9 @@ def scaling(
     backend: Backend,
     published: PublishedData,
 ) -> list[ScalePoint]:
-    """Return the request at each scale, or why it cannot work there."""
+    """Return the forecast of the request at each scale, or why the scale is refused."""
     points: list[ScalePoint] = []
-    tokens: dict[int, int] = {}  # of a step, by scale
+    tokens: dict[int, int] = {}  # scale -> tokens per step
     for gpus in sorted(scales):
         try:
             benchmark = resolved(msgspec.structs.replace(request, gpus=gpus, nodes=None))
@@ -188,7 +188,7 @@ def scaling(
                 estimate_seconds=found.estimate.seconds,
             )
         )
-    # Estimates and bounds are not mixed in one column.
+    # A column holds either estimates or bounds, never both.
     estimated = all(point.estimate_seconds is not None for point in points if not point.refused)
     basis = "estimate" if estimated else "bound"
     smallest = 0.0
@@ -224,7 +224,7 @@ def cost(benchmark: Benchmark, found: Forecast, tokens: int, price: float | None
 
 
 def token_count(text: str) -> int:
-    """1T, 300B, 1.5T or a plain number."""
+    """Return a number of tokens from text: 1T, 300B, 1.5T or a plain number."""
     unit = UNITS.get(text[-1:].upper(), 1)
     digits = text[:-1] if unit > 1 else text
     try:

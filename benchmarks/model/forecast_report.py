@@ -1,4 +1,4 @@
-"""The text of a forecast and of a ranking of layouts. Pure."""
+"""Renders a forecast and a ranking of layouts as text. Pure."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def words(name: str) -> str:
 def report_text(
     benchmark: Benchmark, report: PlanReport, notes: Sequence[str], top: int, *, whole: bool, scales: bool
 ) -> str:
-    """Return what launch/plan.py shows: a screen, or the `whole`. `scales`: also with a ranking."""
+    """Return what launch/plan.py shows: one screen, or everything if `whole`. `scales`: add scaling to a ranking."""
     share, batch, estimate = benchmark.parallelism.short(), benchmark.batch, report.estimate
     rows = [("layout", f"{share} {batch.short()}, {batch.sequence_length} tokens a sequence")]
     rows += [("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})" if whole else benchmark.recipe.name)]
@@ -37,7 +37,7 @@ def report_text(
     if whole:
         parts += [memory_lines(report.memory), forecast_lines(report)]
     elif not report.layouts and estimate.seconds is not None:
-        parts += [[ESTIMATE, *aligned(estimate_rows(estimate, report.bound)[:-1])]]  # its error is above
+        parts += [[ESTIMATE, *aligned(estimate_rows(estimate, report.bound)[:-1])]]  # expected_lines shows its error
     if whole or scales or not report.layouts:
         parts += [["scaling", *scaling_lines(report.scaling)]]
     parts += [["cost", *aligned(cost_rows(report.cost, report))]]
@@ -46,7 +46,7 @@ def report_text(
 
 
 def expected_lines(benchmark: Benchmark, found: Forecast) -> list[str]:
-    """Return step time, throughput, MFU, duration and memory, by the estimate or, without one, by the bound."""
+    """Return the expected step time, throughput, MFU, duration and memory, from the estimate or from the bound."""
     memory = ("Memory", dict(memory_rows(found.memory))["total"])
     if found.seconds is None:
         return ["expected", *aligned([("Step time", f"unknown: {found.estimate.why_none}"), memory])]
@@ -89,7 +89,7 @@ def memory_rows(memory: Memory) -> Rows:
 
 
 def forecast_lines(found: Forecast) -> list[str]:
-    """The bound and, apart from it, the estimate; a dry run shows these too."""
+    """Return the bound and the estimate as separate blocks; a dry run shows them, too."""
     return [BOUND, *bound_lines(found.bound), "", ESTIMATE, *aligned(estimate_rows(found.estimate, found.bound))]
 
 
@@ -106,7 +106,7 @@ def bound_lines(bound: Bound) -> list[str]:
 def _left_out(bound: Bound) -> str:
     names = [text.partition(":")[0] for text in bound.unknown]
     if bound.seconds is None:
-        return "unknown, because the matmuls are"
+        return "unknown, because the time of the matmuls is unknown"
     return f"without the unknown parts: {', '.join(names)}" if names else ""
 
 
@@ -131,7 +131,7 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
 
 
 def error_text(error: EstimateError | None) -> str:
-    """Return the error of estimates of published rows that had as little in common with their nearest row."""
+    """Return the error of estimates of published rows whose nearest row differed in the same trait."""
     if error is None:
         return "unknown: no published row has these settings"
     without = "from another scale of its series" if error.kind == SCALE else f"without the rows of its {error.kind}"

@@ -1,7 +1,7 @@
-"""Every layout that a cluster, a model and a framework allow, ranked. Pure.
+"""Ranks every layout that a cluster, a model and a framework allow. Pure.
 
-The global batch is fixed, because otherwise layouts would not do the same work. The backend and `resolve` refuse the
-layouts that a framework does not support; this module knows no framework.
+The global batch is fixed, so that all layouts do the same work. The backend and `resolve` refuse the layouts that a
+framework does not support; this module has no rules for any framework.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ from benchmarks.request.resolve import NoLayoutError, Request, command_of, resol
 from benchmarks.values import Benchmark, Parallelism, Value, changed_benchmark
 
 MICRO_BATCHES = (1, 2, 4)
-CLOSE = 0.1  # bounds that differ by less are ranked by traffic; chosen on the published layouts
+CLOSE = 0.1  # layouts within 10% of the shortest bound are ranked by traffic; chosen with the published layouts
 
 RankedBy = Literal["bound", "memory"]
 
 
 class RankedLayout(Value, frozen=True):
-    """A layout in its place."""
+    """A layout with its rank."""
 
     rank: int
     layout: str
@@ -34,27 +34,27 @@ class RankedLayout(Value, frozen=True):
     gradient_accumulation: int
     bytes_needed: float
     bound_seconds: float | None
-    really_seconds: float | None  # the bound, with the traffic that the framework really has
-    traffic_seconds: float | None  # over all connections, hidden or not; None: a connection's rate is not known
+    really_seconds: float | None  # the bound with the traffic that the framework really has
+    traffic_seconds: float | None  # over all connections, hidden or not; None: the rate of a connection is unknown
     settings: dict[str, str]
 
 
 class Ranking(Value, frozen=True):
-    """All layouts of a request that work and fit, the best first."""
+    """All layouts of a request that work and fit, best first."""
 
     by: RankedBy
     layouts: list[RankedLayout]
     tried: int
-    refused: int  # by the model's sizes or by the framework
-    too_large: int  # for a device's memory
+    refused: int  # because of the model's sizes or by the framework
+    too_large: int  # for the memory of a device
 
 
 def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
-    """The layouts of the request that fit; its own is among them.
+    """Return the layouts that fit the request, including the requested one.
 
-    Layouts whose bound, with the traffic that the framework has, is close to the least come first, those with less
-    traffic first: a bound hides traffic as far as it can be hidden. Then the others by their bound. Without bounds
-    the layouts are ranked by memory.
+    Layouts whose bound (with the framework's actual traffic) is within 10% of the shortest come first, sorted by
+    their traffic, because a bound assumes that traffic overlaps perfectly. The others follow, sorted by bound. If a
+    bound is unknown, memory decides the order.
     """
     asked = resolve(request, configs, backend)
     tried = list(layouts(request, asked, configs, backend))
@@ -95,19 +95,19 @@ def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
 
 
 def is_same_layout(one: RankedLayout, other: Benchmark) -> bool:
-    """The same layout, worked through in the same steps."""
+    """Return whether both have the same layout and the same micro-batch size."""
     return (one.parallelism, one.micro_batch_size) == (other.parallelism, other.batch.micro_batch_size)
 
 
 def _rounded(seconds: float) -> float:
-    """Times that differ by less than three digits are the same."""
+    """Round to three digits, so that times which differ by less are equal."""
     return float(f"{seconds:.3g}")
 
 
 def layouts(
     request: Request, asked: Benchmark, configs: Configs, backend: Backend
 ) -> Iterator[Benchmark | RequestError | None]:
-    """Each layout and micro batch as a benchmark, or why not; None where the framework makes another layout of it."""
+    """Yield each layout and micro-batch as a benchmark, or its error; None if the framework would use other axes."""
     if not isinstance(backend, RanksLayouts):
         return
     for share in shares(asked, asked.gpus):
@@ -157,13 +157,13 @@ def _divisors(number: int) -> list[int]:
 
 
 def micro_batches(asked: Benchmark, share: Parallelism) -> list[int]:
-    """Batches of a micro-step that divide what a replica gets of the global batch."""
+    """Return the micro-batch sizes that divide a replica's share of the global batch."""
     sequences, rest = divmod(asked.batch.global_batch_size, share.data * share.fsdp)
     if rest:
         return []
     wanted = {asked.batch.micro_batch_size, *MICRO_BATCHES}
     if asked.batch.gradient_accumulation == 1:
-        wanted.add(sequences)  # as the request has it: a whole batch at once
+        wanted.add(sequences)  # the request uses no accumulation, so try the whole share of a replica at once
     return sorted(micro for micro in wanted if sequences % micro == 0)
 
 
@@ -177,9 +177,9 @@ def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, o
 
 
 def with_layout(request: Request, configs: Configs, backend: Backend) -> Request:
-    """The request as it is if its recipe has a layout for it, otherwise with one in its settings.
+    """Return the request unchanged if its recipe has a layout for it, otherwise with layout settings added.
 
-    That one is as much like the layout of the recipe's nearest scale as can be, with as much batch for each device.
+    The added layout is as similar as possible to that of the recipe's nearest scale, with the same batch per device.
     """
     try:
         resolve(request, configs, backend)
@@ -189,7 +189,7 @@ def with_layout(request: Request, configs: Configs, backend: Backend) -> Request
 
 
 def layouts_command(request: Request, configs: Configs, backend: Backend) -> str:
-    """Return the command that lists layouts for these GPUs, a GPU type included. Refuse GPUs without a layout."""
+    """Return the command that lists layouts for the requested GPUs. If no layout exists, raise the refusal."""
     recipes = (one for one in configs.recipes(request.backend) if request.model in one.models)
     devices = (one.defaults.hardware for one in recipes if one.task == request.task)
     device = request.hardware or next((name for name in devices if configs.hardware(name).kind == "gpu"), None)
@@ -209,7 +209,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
     request = msgspec.structs.replace(request, gpus=gpus)
     tried = list(layouts(request, like, configs, backend))
     ordered = sorted((one for one in tried if isinstance(one, Benchmark)), key=lambda one: _distance_from(one, like))
-    best = {one.parallelism: one for one in reversed(ordered)}  # each layout with its best micro batch
+    best = {one.parallelism: one for one in reversed(ordered)}  # each layout with its most similar micro-batch
     found = [one for one in ordered if best[one.parallelism] is one]
     if not found:
         raise RequestError(
@@ -226,7 +226,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
 
 
 def _distance_from(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
-    """Return the number of differing axes of a replica, the size of the differences, and the replicated weights."""
+    """Return a distance: the number of differing axes of a replica, their ratios, replicated weights, micro-batch."""
     share, other = one.parallelism, like.parallelism
     inner = [
         (getattr(share, name), getattr(other, name)) for name in ("tensor", "pipeline", "context", "virtual_pipeline")

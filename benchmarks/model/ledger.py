@@ -1,7 +1,7 @@
-"""Recomputed FLOPs, peaks of mixed precision, and the convention of a printed TFLOP/s. Pure.
+"""Counts recomputed FLOPs, mixes peaks of two precisions, and finds the convention of a printed TFLOP/s. Pure.
 
-The conventions are in flops.py. This module has the FLOPs that a framework recomputes in the backward pass (HFU), the
-peak of a step whose matmuls run in two precisions, and the convention behind a TFLOP/s that another program printed.
+flops.py has the conventions. This module counts the FLOPs that a framework recomputes in the backward pass (for HFU),
+the peak of a step whose matmuls run in two precisions, and the convention behind a TFLOP/s that a framework printed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,15 @@ from benchmarks.values import Model, Peak, Recompute
 
 # --- what is computed twice ---------------------------------------------------------------------
 
-FORWARD = 2  # a multiply and an add
+FORWARD = 2  # FLOPs per weight and token of the forward pass: a multiply and an add
 
 
-# A fused attention kernel computes the scores once more inside its own backward pass. That is the kernel's business:
-# in no convention and not here. `context`, the scores and the values they weigh, is the whole kernel, run again.
+# A fused attention kernel recomputes the scores inside its own backward pass. No convention counts that, and this
+# module does not either. `context` stands for the whole kernel (scores and weighted values), if it runs again.
 LAYER_MATMULS = (
     "query_proj", "key_proj", "value_proj", "context", "out_proj", "mlpwi_0", "mlpwi_1", "mlpwo",
 )  # fmt: skip
-# For people: what these are called, those of one kind together.
+# Matmuls grouped by kind, under the names that reports show.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "query, key and value": ("query_proj", "key_proj", "value_proj"),
     "attention core": ("context",),
@@ -35,7 +35,7 @@ def forward_flops(model: Model, sequence_length: int, attention_share: float = 1
     """Return the forward FLOPs per token and layer of each matmul, by the name of its output (see capacity.py)."""
     hidden, ffn = model.hidden_size, model.ffn_hidden_size
     queries, keys = model.attention_heads * model.head_dim, model.query_groups * model.head_dim
-    core = 2 * queries * sequence_length * attention_share  # the scores, and the values they weigh
+    core = 2 * queries * sequence_length * attention_share  # the scores, and the values that they weigh
     multiplied = (hidden * queries, hidden * keys, hidden * keys, core, queries * hidden, *[hidden * ffn] * 3)
     return {name: float(FORWARD * numbers) for name, numbers in zip(LAYER_MATMULS, multiplied, strict=True)}
 
@@ -43,7 +43,7 @@ def forward_flops(model: Model, sequence_length: int, attention_share: float = 1
 def recomputed_by_part(
     model: Model, sequence_length: int, recompute: Recompute, convention: str = "recipe"
 ) -> dict[str, float]:
-    """FLOPs a token that are done again, by the names of PARTS; attention's core as the convention counts it."""
+    """Return the recomputed FLOPs per token by PARTS. The convention decides how the attention core counts."""
     share = flops.CONVENTIONS[convention].attention_share
     costs = forward_flops(model, sequence_length, share)
     layers = model.layers if recompute.layers is None else recompute.layers
@@ -57,7 +57,7 @@ def recomputed_by_part(
 def recomputed_flops_per_token(
     model: Model, sequence_length: int, recompute: Recompute, convention: str = "recipe"
 ) -> float:
-    """FLOPs a token of the forward pass that are done again."""
+    """Return the FLOPs per token of the forward pass that are computed again."""
     return sum(recomputed_by_part(model, sequence_length, recompute, convention).values())
 
 
@@ -67,7 +67,7 @@ def hardware_conventions(task: str) -> list[str]:
 
 
 def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Recompute, convention: str) -> float:
-    """Return the FLOPs per token for HFU: the model's and the recomputed ones."""
+    """Return the FLOPs per token for HFU: the model's FLOPs and the recomputed ones."""
     again = recomputed_flops_per_token(model, sequence_length, recompute, convention)
     return flops.flops_per_token(model, sequence_length, convention) + again
 
@@ -76,14 +76,14 @@ def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Reco
 
 
 def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], convention: str) -> float | None:
-    """The peak of a step whose layers multiply in fp8, and whose attention core and head in bf16; None without both.
+    """Return the peak of a step with layers in fp8, attention core and head in bf16; None without both peaks.
 
-    Weighted by time: what a device takes at least, at the peak of each part.
+    The peaks are weighted by time: the least time that a device needs for each part at that part's peak.
     """
     fast, slow = peaks.get("fp8"), peaks.get("bf16")
     if fast is None or slow is None:
         return None
-    # LoRA's count is two thirds of the causal one, of its layers and of the rest alike.
+    # The LoRA convention is two thirds of the causal one for every part, so the shares are the same.
     counted = "causal" if convention == "lora" else convention
     layers = FLOPS_PER_WEIGHT * float(model.layers * flops.layer_matmul_weights(model))
     share = layers / flops.flops_per_token(model, sequence_length, counted)
@@ -93,16 +93,16 @@ def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], 
 # --- whose convention was it? -------------------------------------------------------------------
 
 
-SAME = 1e-4  # two conventions that differ by less are one figure
+SAME = 1e-4  # conventions whose counts differ by less count as equal
 
 
 class Attribution(NamedTuple):
     """The FLOP convention that follows from a printed TFLOP/s and a printed throughput."""
 
     flops_per_token: float
-    convention: str | None  # None: none of them, or several that differ
+    convention: str | None  # None: none fits, or several that differ
     text: str
-    ratio: float = 1.0  # to the nearest convention
+    ratio: float = 1.0  # the printed FLOPs divided by those of the nearest convention
 
 
 def attribute(

@@ -1,4 +1,4 @@
-"""The text of a resolved benchmark and its plan, as a dry run shows it. Pure."""
+"""Renders a resolved benchmark and its plan as text, for a dry run. Pure."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ NOTHING_STARTED = "nothing was started (--dry_run)"
 
 
 def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
-    """Return what a dry run shows: what to expect of the run, and what would run with which settings."""
+    """Return what a dry run shows: the expected results, and what would run with which settings."""
     rows = {name: text.partition(": all steps ")[0] for name, text in _benchmark_rows(benchmark, plan)}
     rows["layout"] += f" ({rows.pop('in short')})"
     rows["phases"] = ", ".join(f"{one.name} on {plural(one.nodes, 'node')}" for one in plan.phases)
@@ -24,7 +24,7 @@ def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
 
 
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: PublishedData | None = None) -> str:
-    """Return everything that is known of a run before it starts."""
+    """Return all that is known about a run before it starts."""
     lines = [title(benchmark), ""]
     found = None if published is None else forecast(benchmark, storage, published)
     lines += [*expected_lines(benchmark, found), ""] if found is not None else []
@@ -37,7 +37,7 @@ def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: Pub
 
 
 def phase_lines(plan: Plan) -> list[str]:
-    """Each phase as it would be started."""
+    """Return each phase with the environment, command and mounts that it would start with."""
     lines: list[str] = []
     for number, phase in enumerate(plan.phases, start=1):
         lines += ["", f"phase {number}: {phase.name}"]
@@ -56,7 +56,7 @@ def phase_lines(plan: Plan) -> list[str]:
 
 
 def _shell_word(word: str) -> str:
-    """Quote a word if a shell needs it; placeholders that a site fills in stay readable."""
+    """Quote a word if a shell needs it. Placeholders that a site fills in are not quoted."""
     filled = re.sub(r"\{(python|repository|phase_dir)\}", "x", word)
     return word if shlex.quote(filled) == filled else shlex.quote(word)
 
@@ -98,7 +98,7 @@ def _lora_rows(benchmark: Benchmark) -> Rows:
 
 
 def flops_rows(benchmark: Benchmark) -> Rows:
-    """A sequence, a token and a device-step, by convention; the recipe's first."""
+    """Return the FLOPs per sequence, per token, and per device and step, for each convention; the recipe's first."""
     rows = []
     length = benchmark.batch.sequence_length
     for convention in flops.conventions_for(benchmark.trains):
@@ -110,7 +110,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
 
 
 def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
-    """Return the recomputed FLOPs of a sequence by part, and all FLOPs of the hardware, for HFU."""
+    """Return the recomputed FLOPs per sequence by part, and the total FLOPs that HFU counts."""
     if recompute is None:
         return [("recomputed", "unknown: the backend does not report what it computes twice")]
     first = ledger.hardware_conventions(benchmark.trains)[0]

@@ -1,4 +1,4 @@
-"""The published rows of configs/references. docs/reference/expected_results.md states what is a row."""
+"""Reads the published rows of configs/references. docs/reference/expected_results.md defines what counts as a row."""
 
 import csv
 from collections.abc import Mapping
@@ -14,22 +14,22 @@ from benchmarks.values import Parallelism, Positive, Value
 FOLDER = "references"
 NUMBER = r"(?!0*\.?0*$)\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # above 0
 AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
-STATED = "stated"  # the FLOPs are the source's own, which no formula here gives
+STATED = "stated"  # the source states its FLOPs, and no formula in flops.py gives them
 Printed = Annotated[str, msgspec.Meta(pattern=f"^{NUMBER}$")]
-PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: not in the source
+PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: the source does not print it
 
 
 class Reference(Value, frozen=True):
-    """One row of configs/references."""
+    """One row of the tables in configs/references."""
 
     model: str
     backend: str
-    engine: str  # which framework of the backend
+    engine: str  # the framework of the backend
     task: str
     hardware: str
     gpus: Positive
     dtype: str
-    precision: str  # as its source calls it: FP8-CS and MXFP8 are both fp8
+    precision: str  # the source's own name: FP8-CS and MXFP8 are both fp8
     sequence_length: Positive
     global_batch_size: Positive
     tensor: Positive
@@ -40,22 +40,22 @@ class Reference(Value, frozen=True):
     data: Positive
     micro_batch_size: Positive
     window: str
-    seconds_per_step: PrintedOrNone  # its last digit says how it was rounded
-    tokens_per_second_per_gpu: PrintedOrNone  # gives the step time if that is not printed
-    resolution: PrintedOrNone  # rounding of the tokens/s per GPU, if it is coarser than their last digit
+    seconds_per_step: PrintedOrNone  # its last digit shows how it was rounded
+    tokens_per_second_per_gpu: PrintedOrNone  # gives the step time if the source does not print one
+    resolution: PrintedOrNone  # rounding of the tokens/s per GPU, if it is coarser than the last printed digit
     tokens_per_second: PrintedOrNone
     tflops_per_gpu: PrintedOrNone
     mfu_percent: PrintedOrNone
     days_per_trillion_tokens: PrintedOrNone
-    flops: str  # the convention of its FLOPs, or `stated`
-    stated_flops_per_sequence: PrintedOrNone  # what its source computes with
-    source: str  # the repository
-    tag: str  # the first that publishes it so; a commit where the repository has no tags
+    flops: str  # the convention that the source's FLOPs follow, or `stated`
+    stated_flops_per_sequence: PrintedOrNone  # the FLOPs that the source computes with
+    source: str  # the repository that publishes the row
+    tag: str  # the first tag with these figures; a commit if the repository has no tags
     file: str
     line: Positive
-    date: str  # when it was read
-    pgle: str = ""  # the way of its profile-guided latency estimation; empty: none, or its source does not say
-    where: str = ""  # the file here and its line
+    date: str  # when the source was read
+    pgle: str = ""  # how the source used profile-guided latency estimation; empty: not used, or not stated
+    where: str = ""  # the CSV file and line of this row
 
     @property
     def seconds(self) -> float:
@@ -86,7 +86,7 @@ class Reference(Value, frozen=True):
 
 
 def read_references(root: Path) -> list[Reference]:
-    """Every row of configs/references/*.csv, in the order of the files."""
+    """Return every row of configs/references/*.csv, in the order of the files."""
     found: list[Reference] = []
     for path in sorted((root / FOLDER).glob("*.csv")):
         try:
@@ -105,6 +105,6 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
             raise ValueError(
                 f"flops is '{found.flops}', but must be one of {', '.join((STATED, *flops.CONVENTIONS))}"
             )
-    except ValueError as error:  # msgspec's among them
+    except ValueError as error:  # includes the errors of msgspec
         raise RequestError(f"the row cannot be read: {error}", where=where) from None
     return found

@@ -1,8 +1,8 @@
-"""The traffic of a device in one step, by axis: bytes within a node and between nodes.
+"""Computes the traffic of a device in one step, by axis: bytes within a node and bytes between nodes.
 
-Devices are numbered so that the axes are nested: tensor, context, fsdp, data, pipeline. The inner ones fill a node
-first, as in both frameworks. Collectives are counted at their least: a byte crosses the network once per node, and
-the devices of a node distribute it over their own connections.
+Devices are numbered so that the axes are nested: tensor, context, fsdp, data, pipeline. The inner axes fill a node
+first, as in both frameworks. Collectives count with their least traffic: a byte crosses the network once per node,
+and the devices of a node distribute it over the node's own connections.
 """
 
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ from benchmarks.values import Benchmark, Storage, Value
 
 LINKS = ("node", "network")
 
-# An all-gather and a reduce-scatter around attention and around the MLP, forward and backward.
+# Collectives per layer: an all-gather and a reduce-scatter around attention and around MLP, forward and backward.
 TENSOR_COLLECTIVES = 8
-# Keys and values forward, again backward, and their gradients.
+# Keys and values are sent in the forward pass and again in the backward pass, then their gradients.
 CONTEXT_PASSES = 3
 
 
 class Traffic(Value, frozen=True):
-    """The traffic of one axis through one device in one step, one way."""
+    """The one-way traffic of one axis through one device in one step."""
 
     axis: str
     node_bytes: float
     network_bytes: float
     formula: str
-    actual_factor: float = 1.0  # times this, where the framework is known to move more than it must
+    actual_factor: float = 1.0  # the framework's actual traffic, divided by the least possible
 
     @property
     def bytes_by_link(self) -> dict[str, float]:
@@ -43,7 +43,7 @@ class Traffic(Value, frozen=True):
 
 
 class Group(NamedTuple):
-    """The devices along one axis: how many of them share a node, and over how many nodes they are spread."""
+    """The placement of the devices along one axis: how many share a node, and how many nodes they are on."""
 
     inside: int
     nodes: int
@@ -53,15 +53,15 @@ class Group(NamedTuple):
         return self.inside * self.nodes
 
     def gathered(self, size: float) -> tuple[float, float]:
-        """Bytes a device gets, within the node and over the network, until it has all `size` bytes of its group.
+        """Return the bytes that a device receives within the node and over the network, to gather all `size` bytes.
 
-        A reduce-scatter of as much is the same the other way round.
+        A reduce-scatter of the same size moves the same bytes.
         """
         return size * (self.inside - 1) / self.inside, size / self.inside * (self.nodes - 1) / self.nodes
 
 
 def group(benchmark: Benchmark, axis: str) -> Group:
-    """Return the placement of an axis, with the axes inside it filling the node first."""
+    """Return the placement of an axis. The axes inside it fill the node first."""
     share = benchmark.parallelism
     sizes = {
         "tensor": share.tensor,
@@ -86,19 +86,19 @@ def _inside(size: int, stride: int, node: int) -> int:
 
 
 def joined(benchmark: Benchmark, *axes: str) -> Group:
-    """The devices along several axes together."""
+    """Return the placement of several axes taken together."""
     groups = [group(benchmark, axis) for axis in axes]
     return Group(prod(one.inside for one in groups), prod(one.nodes for one in groups))
 
 
 def traffic(benchmark: Benchmark, storage: Storage) -> list[Traffic]:
-    """Every axis that shares something, and what that moves."""
+    """Return the traffic of every axis that has any."""
     found = [_fsdp(benchmark, storage), _tensor(benchmark, storage), _context(benchmark), _pipeline(benchmark)]
     return [*(moved for axis in found for moved in axis), *_data(benchmark, storage)]
 
 
 def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
-    """Weights are put together forward and backward, in the compute type; gradients are scattered once."""
+    """Yield the traffic of sharded weights: gathered twice in the compute type, with gradients scattered once."""
     share = benchmark.parallelism
     sharers = joined(benchmark, "context", "fsdp") if storage.weights_over_context else group(benchmark, "fsdp")
     if sharers.size == 1:
@@ -155,8 +155,8 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
     share = benchmark.parallelism
     if share.pipeline == 1:
         return
-    # Activations forward and their gradients backward, once for each piece of a stage. With two stages, each
-    # is an end of the pipeline and has one piece that sends only one of them.
+    # Activations are sent forward and their gradients backward, once for each piece of a stage. With two stages, each
+    # stage is an end of the pipeline, so one of its pieces sends only one of the two.
     sent = 2 * share.virtual_pipeline - (share.pipeline == 2)
     size = sent * _activation_bytes(benchmark) / share.tensor
     at = group(benchmark, "pipeline")
@@ -187,10 +187,10 @@ def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
 
 
 def tokens_per_step(benchmark: Benchmark) -> float:
-    """Tokens of a whole step that pass through one device."""
+    """Return the tokens of a whole step that pass through one device."""
     return tokens_per_device(benchmark) * benchmark.batch.gradient_accumulation
 
 
 def _activation_bytes(benchmark: Benchmark) -> float:
-    """One activation of the model's width, of all tokens that a device's group works on in a step."""
+    """Return the bytes of one hidden-size activation for all tokens of a step that a device's group works on."""
     return tokens_per_step(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
