@@ -1,1 +1,1 @@
-"""The folder of one run: its files, read and written; its result recomputed from them."""
+"""Reads and writes the folder of a run, and recomputes the run's result from its files."""

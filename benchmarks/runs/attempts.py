@@ -1,4 +1,4 @@
-"""The attempts of a run folder, each with how it ended: reads what it left, and lets outcomes.py judge."""
+"""Collects the evidence of each attempt in a run folder. outcomes.py decides from it how the attempt ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,23 +21,23 @@ from benchmarks.values import RunRecord, first_rank
 if TYPE_CHECKING:
     from benchmarks.doctor.symptoms import Symptoms
 
-# The symptoms (configs/symptoms.yml) that decide an outcome.
+# Symptoms in configs/symptoms.yml that decide the outcome of an attempt.
 OUT_OF_MEMORY = ("host_memory", "gpu_memory", "xla_memory")
 FULL_DISK = ("disk_full",)
 LOST_NODE = ("node_failure",)
-# Number of logs of a failed attempt that are read, and how much of the end of each.
+# The number of logs that are read of a failed attempt, and the bytes read from the end of each.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
 
 
 def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[AttemptEnd]:
-    """Return how each attempt of a queue's job ended. A job that never started has one attempt with the reason."""
+    """Return how each attempt of a Slurm job ended. A job that never started has one attempt with the reason."""
     numbers = folder.attempts()
     if not numbers:
         disk = _name(_first_log(folder.job_output(), FULL_DISK))
         return [never_started(folder.submitted().job_id, folder.scheduler_end(0), disk)]
     jobs = [_job_of(folder, record.attempt) for record in records]
-    # A person may have submitted the script once more: then another job follows, and this one was not put back.
+    # If the user submits the script again by hand, another job follows; this job was then not requeued.
     followed = [job is not None and job == later for job, later in pairwise([*jobs, None])]
     return [
         _queued_attempt(folder, record, job, followed=again)
@@ -46,7 +46,7 @@ def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[Att
 
 
 def _job_of(folder: RunFolder, attempt: int) -> str | None:
-    """The number of an attempt's job, by its own word or by the scheduler's."""
+    """Return the job number of an attempt, from the job's own record or else from the scheduler's."""
     start = next((event.job_id for event in folder.job_events(attempt) if event.event == "start"), None)
     scheduler = folder.scheduler_end(attempt)
     return start or (scheduler.job_id if scheduler else None)
@@ -63,12 +63,12 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
         scheduler=scheduler,
         followed=followed,
     )
-    if scheduler is not None and scheduler.state == "COMPLETED":  # its logs have nothing to explain
+    if scheduler is not None and scheduler.state == "COMPLETED":  # a successful attempt needs no logs as evidence
         return outcome(seen)
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
     memory = _first_log(logs, OUT_OF_MEMORY)
-    # The nodes that failed according to the job's output.
+    # The names of the nodes that failed according to the job's output.
     lost = [match["node"] for path in output for _, match in _symptoms().matches(_tail(path), LOST_NODE)]
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _slowest_rank(folder, record) if folder.measured_phase().name in hung else None
@@ -86,7 +86,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
-    """Return what the job's own phases found wrong; None if they found nothing or did not run."""
+    """Return what the check or the unpack phase found wrong; None if it found nothing or did not run."""
     for phase in first_check.BEFORE_THE_RUN:
         codes = [one.exit_code for one in events if (one.event, one.phase) == ("phase_end", phase)]
         if codes and codes[-1]:
@@ -97,9 +97,9 @@ def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], 
 
 
 def _slowest_rank(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
-    """The first rank of a job that hung which had come less far than others, and how far; None if all are alike."""
+    """Return the first of the ranks with the fewest steps in a hung job, and a text; None if all ranks are equal."""
     if not any(fact.rank for fact in record.facts) and not any(step.rank for step in record.steps):
-        return None  # rank 0 reports for all
+        return None  # only rank 0 reports steps
     counts = Counter(step.rank for step in record.steps)
     ranks = range(folder.measured_phase().tasks)
     fewest = min(counts[rank] for rank in ranks)
@@ -113,7 +113,7 @@ def _slowest_rank(folder: RunFolder, record: RunRecord) -> tuple[int, str] | Non
 
 
 def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
-    """Return the logs of the failed ranks, the first to fail first."""
+    """Return the logs of the failed ranks, in the order in which the ranks failed."""
     found = []
     for phase in folder.plan().phases:
         failed = [one for one in folder.ended(phase.name, attempt) if one.exit_code != 0]
@@ -123,32 +123,32 @@ def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
 
 
 def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
-    """Return the output of the attempt's job, without that of other jobs of the run."""
+    """Return the output files of an attempt's job, without those of other jobs of the run."""
     every = folder.job_output()
     return [path for path in every if path.name == f"slurm-{job}.out"] or every
 
 
 def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
-    """The first log whose end shows one of these symptoms."""
+    """Return the first log whose end shows one of these symptoms."""
     return next((path for path in paths if _shown_in(path, names)), None)
 
 
 def _shown_in(path: Path, names: Sequence[str]) -> str | None:
-    """The title of the first of these symptoms that the end of a log shows."""
+    """Return the title of the first of these symptoms that the end of a log shows."""
     return next((symptom.title for symptom, _ in _symptoms().matches(_tail(path), names)), None)
 
 
 @cache
 def _symptoms() -> "Symptoms":
-    """The doctor's, as Stepmark ships them: an outcome is the same in every shell."""
+    """Return the symptoms that Stepmark ships, so that user configs do not change an outcome."""
     from benchmarks.configs import DEFAULT_ROOT
-    from benchmarks.doctor.symptoms import read_symptoms  # of no use to a run that ended well
+    from benchmarks.doctor.symptoms import read_symptoms  # imported here, because a successful run does not need it
 
     return read_symptoms(DEFAULT_ROOT)
 
 
 def _name(log: Path | None) -> str | None:
-    """Whose log it is: "rank 3", or a file's name."""
+    """Return whose log this is, such as "rank 3", or the file's name."""
     if log is None:
         return None
     return log.stem.replace("rank-", "rank ") if log.suffix == ".log" else log.name
@@ -165,5 +165,5 @@ def _tail(path: Path) -> str:
         with files.opened(path) as stream:
             stream.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
             return stream.read().decode(errors="replace")
-    except OSError:  # a task that never started has no log
+    except OSError:  # a task that never started does not have a log
         return ""

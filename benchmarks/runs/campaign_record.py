@@ -1,4 +1,4 @@
-"""The record of a sweep or a night, and the results of its runs."""
+"""Reads and writes the record of a sweep or a night, and reads the results of its runs."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 
 def result_of(folder: Path) -> FinishedRun | None:
-    """Return the result in a run folder; None without a readable one."""
+    """Return the result in a run folder; None if there is no readable result."""
     try:
         found = read_finished_run(RunFolder(folder), folder.name)
     except RequestError:
@@ -33,7 +33,7 @@ def end_text(result: FinishedRun | None) -> str:
 
 
 def write_record(path: Path, record: Value, what: str) -> None:
-    """Written before each start and after each end, so that a launcher that was killed is resumed."""
+    """Write the record. Callers do so before each start and after each end, so a killed launcher can be resumed."""
     try:
         write_atomically(path, json_text(record).encode())
     except RunError as error:

@@ -1,7 +1,7 @@
 """Select and stream the files that the doctor reads.
 
-For a run folder these are the files of the last attempt: the output of its job, the logs of all ranks and phases, and
-the records of how each process ended. benchmarks/doctor makes the diagnosis.
+For a run folder, the doctor reads the files of the last attempt: the output of its job, the logs of all ranks and
+phases, and the records of how each process ended. benchmarks/doctor makes the diagnosis.
 """
 
 import glob
@@ -28,7 +28,7 @@ from benchmarks.text import folded, printable
 
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
-CUT_OFF = "cut off"  # as launch/status.py calls it
+CUT_OFF = "cut off"  # the same word as in launch/status.py
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
@@ -58,14 +58,14 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
 
 
 def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Diagnosis:
-    """Return the diagnosis of a Stepmark run, including its own records of its end."""
+    """Return the diagnosis of a Stepmark run, using the records of how it ended."""
     known = symptoms or read_symptoms(Configs().root)
     logs = [_read(path, known, str(path.relative_to(folder.path))) for path in _run_files(folder)]
     return diagnose(logs, known, _known_of(folder))
 
 
 def why_failed(folder: RunFolder) -> str | None:
-    """The first cause in one line; None where the logs show none, or can't be read."""
+    """Return the first cause in one line; None if the logs show no cause or cannot be read."""
     with suppress(StepmarkError, OSError):
         return one_line(diagnosis_of_run(folder))
     return None
@@ -101,12 +101,12 @@ def _run_files(folder: RunFolder) -> list[Path]:
 
 
 def _known_of(folder: RunFolder) -> RunContext:
-    """Return what the run's records prove. A run with unreadable files is not a success."""
+    """Return what the run's records prove. A run with unreadable files does not count as a success."""
     try:
         last = max(folder.attempts(), default=0)
         events = folder.job_events(last) if last else []
         starts = [one.time for one in events if one.event == "start"]
-        hung = any(one.event == "hung" for one in events)  # and all ranks were ended at once
+        hung = any(one.event == "hung" for one in events)  # the watchdog then ended all ranks at once
         ended = folder.ended(folder.measured_phase().name, last) if last else []
         first = first_to_fail([one for one in ended if one.exit_code != 0], None)
         status, reasons = _result_of(folder, last, events)
@@ -115,7 +115,7 @@ def _known_of(folder: RunFolder) -> RunContext:
             failed=status in ("failed", CUT_OFF),
             reasons=[printable(reason) for reason in reasons],
             first_rank=None if hung or first is None or not folder.is_queued() else first.rank,
-            since=min(starts) + time.localtime(min(starts)).tm_gmtoff if starts and last > 1 else None,  # local
+            since=min(starts) + time.localtime(min(starts)).tm_gmtoff if starts and last > 1 else None,  # local time
             recorded=True,
         )
     except (RequestError, OSError) as error:
@@ -123,7 +123,7 @@ def _known_of(folder: RunFolder) -> RunContext:
 
 
 def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tuple[str, list[str]]:
-    """Its status with the reasons; of a run without a result, what it waits for."""
+    """Return the run's status and reasons; without a result, what the run waits for."""
     if (folder.path / RESULT).exists():
         result = folder.stored_result()
         return result.status, folded(result.reasons)

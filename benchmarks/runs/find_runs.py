@@ -1,4 +1,4 @@
-"""The runs of a folder, and a run by a part of its name."""
+"""Finds all runs of a folder, or one run by a part of its name."""
 
 import os
 import shlex
@@ -11,11 +11,11 @@ from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
 from benchmarks.text import first_few
 
 DIGITS = 4
-MOST_OFFERED = 8  # runs that one name may mean; the newest
+MOST_OFFERED = 8  # at most this many of the runs that match a name are offered, the newest ones
 
 
 def find_runs(output_dir: Path) -> list[RunFolder]:
-    """The runs in a folder, the oldest first; their names begin with the time they were made."""
+    """Return the runs in a folder, oldest first. A run's name begins with the time at which the run was created."""
     if not output_dir.is_dir():
         raise RequestError(
             "the folder of runs does not exist",
@@ -28,7 +28,7 @@ def find_runs(output_dir: Path) -> list[RunFolder]:
 
 
 def find_run(name: str, output_dir: Path) -> RunFolder:
-    """A run by its folder, or by a part of its name that no other run has."""
+    """Return a run by its folder, or by a part of its name that occurs in no other run's name."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
     found = _run_called(name, find_runs(output_dir))
@@ -43,7 +43,7 @@ def place_of(name: str, output_dir: Path) -> Path:
     try:
         if path.exists() or not output_dir.is_dir():
             return path
-    except OSError:  # the reader reports why it cannot be read
+    except OSError:  # the code that reads the path reports the reason
         return path
     found = _run_called(name, find_runs(output_dir))
     return found.path if found else path
@@ -51,7 +51,7 @@ def place_of(name: str, output_dir: Path) -> Path:
 
 def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
     fitting = [folder for folder in runs if name == folder.run_id]
-    if len(name) >= DIGITS:  # fewer letters are in the name of any run
+    if len(name) >= DIGITS:  # shorter texts occur in too many names
         fitting = fitting or [folder for folder in runs if folder.run_id.endswith(name)]
         fitting = fitting or [folder for folder in runs if name in folder.run_id]
     if len(fitting) > 1:
@@ -68,8 +68,8 @@ def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> Reques
 
 
 def short_names(names: Iterable[str], among: Collection[str]) -> dict[str, str]:
-    """Runs called by the four digits of chance that end their names, if no other run's name ends so; every command
-    takes them. `among`: the names of all runs of the folder. A renamed folder is called by its whole name.
+    """Return a short name for each run: the four random digits that end its name, if no other name ends with it.
+    Every command accepts short names. `among` has the names of all runs in the folder; renamed folders keep theirs.
     """
     asked = list(names)
     ends = Counter(name[-DIGITS:] for name in {*among, *asked})

@@ -1,8 +1,8 @@
-"""One run as a row, for history, comparisons, nightly suites, dashboards and pages.
+"""Reads one run as a row, for history, comparisons, nightly suites, dashboards and pages.
 
-The row is read from three small files of the run folder. Only the fields in SOURCES are read, so files of older
-versions of Stepmark can be read too. An unreadable file is refused by name. launch/verify.py checks whether the
-metrics follow from the raw files.
+The row comes from three small files of the run folder. Only the fields in SOURCES are read, so that files of older
+Stepmark versions can be read, too. An unreadable file raises an error with its name. launch/verify.py checks whether
+the metrics follow from the raw files.
 """
 
 import functools
@@ -17,12 +17,12 @@ from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling, Value
 
-READING = 8  # version of the row; a higher one recreates every index
-RUNNING = "running"  # a run that has no result yet: it trains, waits in a queue, or was cut off
+READING = 8  # version of the row; increase it to recreate every index
+RUNNING = "running"  # the run has no result yet: it is training, waits in a queue, or was cut off
 
 
 class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
-    """The request of the run."""
+    """The request that a run executed."""
 
     site: str
     parallelism: str
@@ -30,25 +30,25 @@ class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
     window: str
     profile: str = "none"
     pgle: str = "off"
-    settings: str = ""  # of --set, as typed
+    settings: str = ""  # the settings passed with --set, as typed
 
 
 class RunMetrics(Value, frozen=True):
-    """The metrics of a run; null in result.json, or without a result yet: None."""
+    """The metrics of a run; None if result.json has null or does not exist yet."""
 
-    seconds_per_step: Seconds | None = None  # the median
-    seconds_low: Seconds | None = None  # its 95% interval
+    seconds_per_step: Seconds | None = None  # the median step time
+    seconds_low: Seconds | None = None  # start of the median's 95% confidence interval
     seconds_high: Seconds | None = None
     seconds_mean: Seconds | None = None
     excess: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
     last_loss: float | None = None
-    memory_bytes: float | None = None  # the most that a device held (GPU), or the host (CPU)
+    memory_bytes: float | None = None  # the peak of a device (GPU runs) or of the host (CPU runs)
 
 
 class RunMfu(Value, frozen=True):
-    """The first MFU of result.json."""
+    """The first MFU in result.json."""
 
     percent: float | None = None
     convention: str | None = None
@@ -57,24 +57,24 @@ class RunMfu(Value, frozen=True):
 
 
 class RunWindow(Value, frozen=True):
-    """The steps that count."""
+    """The steps in the run's window."""
 
     counted: int = 0
     first_step: int | None = None
     settled: bool = False
     settling: Settling = "not judged"
-    median_off_percent: float | None = None  # how far its drift may put the median off
+    median_off_percent: float | None = None  # how far a drift of the step time may shift the median
 
 
 class RunOrigin(Value, frozen=True):
-    """The origin of a run. `identity` holds, by kind, the digest or name that all nights of a baseline share."""
+    """The origin of a run. `identity` maps each kind to the digest or name that all nights of a baseline share."""
 
     identity: dict[str, str]
-    identity_text: dict[str, str] = {}  # the same in words, to compare with another run's
-    host: str | None = None  # where the launcher ran, or the job's first node
-    version: str | None = None  # of Stepmark
-    commit: str | None = None  # of the checkout that ran it
-    changed_files: int | None = None  # of that checkout, against its commit
+    identity_text: dict[str, str] = {}  # the identity in words, to show how two runs differ
+    host: str | None = None  # the launcher's host for a local run, otherwise the job's first node
+    version: str | None = None  # the Stepmark version
+    commit: str | None = None  # the commit of the checkout that ran the benchmark
+    changed_files: int | None = None  # the number of files of the checkout that differ from its commit
 
 
 class RunLabels(Value, frozen=True):
@@ -84,15 +84,15 @@ class RunLabels(Value, frozen=True):
     suite: str | None = None
     cell: str | None = None
     night: str | None = None
-    role: str | None = None  # night or rerun
+    role: str | None = None  # "night" or "rerun"
 
 
 class FinishedRun(Value, frozen=True):
-    """A run's result, benchmark and provenance, as far as commands that read many runs need them."""
+    """A run's result, benchmark and provenance, with the fields that commands for many runs need."""
 
     run_id: str
-    path: str  # relative to the folder with the runs
-    started: str  # UTC, such as 2026-11-22T03:45:11Z: from the name that the run was given
+    path: str  # relative to the folder that contains the runs
+    started: str  # in UTC, such as 2026-11-22T03:45:11Z; from the run's original name
     status: Literal["valid", "invalid", "failed", "running"]
     benchmark: RunBenchmark
     origin: RunOrigin
@@ -103,9 +103,9 @@ class FinishedRun(Value, frozen=True):
     reasons: list[str] = []
     not_comparable: list[str] = []
     slowed_by: float = 0.0
-    pgle_applied: bool | None = None  # None: it was off, or the result does not say
+    pgle_applied: bool | None = None  # None: PGLE was off, or the result does not state it
     pgle_reason: str = ""
-    null_because: dict[str, str] = {}  # metric -> why it is None
+    null_because: dict[str, str] = {}  # metric -> the reason why it is None
 
 
 _GROUPS: dict[str, type[Value]] = {
@@ -116,7 +116,7 @@ _GROUPS: dict[str, type[Value]] = {
     "origin": RunOrigin,
     "labels": RunLabels,
 }
-# The name of a field in filters, in CSV and in SOURCES -> where the field is.
+# The name of a field in filters, in CSV and in SOURCES -> the path to the field in FinishedRun.
 FIELDS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in FinishedRun.__struct_fields__ if name not in _GROUPS},
     **{
@@ -133,7 +133,7 @@ def field_of(run: FinishedRun, name: str) -> Any:
 
 
 def finished_run(fields: Mapping[str, Any]) -> FinishedRun:
-    """Make a run from fields by their names in FIELDS. msgspec.ValidationError if one does not fit."""
+    """Make a run from fields by their names in FIELDS. Raise msgspec.ValidationError if a value has a wrong type."""
     nested: dict[str, Any] = {group: {} for group in _GROUPS}
     for name, value in fields.items():
         *groups, last = FIELDS[name]
@@ -142,11 +142,11 @@ def finished_run(fields: Mapping[str, Any]) -> FinishedRun:
 
 
 def changed(run: FinishedRun, **fields: Any) -> FinishedRun:
-    """Return the run with other values of some fields, by their names in FIELDS."""
+    """Return the run with new values for some fields, by their names in FIELDS."""
     return finished_run({name: field_of(run, name) for name in FIELDS} | fields)
 
 
-# The place of each field that is copied unchanged: the keys to follow in a file; a number is an index of a list. A
+# For each field that is copied unchanged, its path in a file: the keys to follow (a number is an index of a list). A
 # missing or null value gives the field's default.
 SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
     BENCHMARK: {
@@ -193,7 +193,7 @@ Document = Mapping[str, Any]
 
 
 def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
-    """The row of a run; of one without a result yet, what is known of it. RequestError: what is wrong with it."""
+    """Return a run as a row; without a result, only what is known so far. RequestError if a file cannot be read."""
     row: Document = {"path": relative_path, "status": RUNNING, "run_id": folder.path.name}
     try:
         benchmark = folder.read(BENCHMARK, dict[str, Any])
@@ -283,13 +283,13 @@ def first_node(nodes: str) -> str:
 
 
 def started_of(run_id: str) -> str:
-    """Return the time at the beginning of a run's name; empty if there is no time."""
+    """Return the time at the beginning of a run's name; an empty string if the name does not begin with a time."""
     found = _BEGINNING.match(run_id)
     return "{}-{}-{}T{}:{}:{}Z".format(*found.groups()) if found else ""
 
 
 def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:
-    """Differences of two runs' identities: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
+    """Return how two identities differ: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
     was, now = before.origin, after.origin
     return [
         f"{kind}: {was.identity_text.get(kind, 'unknown')} -> {now.identity_text.get(kind, 'unknown')}"

@@ -1,7 +1,7 @@
-"""The first phase of a cluster's job, `check`, and its failure reason; also that of `unpack` for containers. Pure.
+"""Makes `check`, the first phase of a cluster's job, and explains why it or `unpack` (of containers) failed. Pure.
 
-The last line of a check is its reason. If the check could not start (no Python in the image, an image of another
-architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.
+The last line that a check prints is its reason. If the check could not start (no Python in the image, an image for
+another architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.
 """
 
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.doctor.symptoms import Symptoms
 
 CHECK = "check"
-UNPACK = "unpack"  # makes the container on all other nodes
+UNPACK = "unpack"  # the phase that creates the container on all other nodes
 BEFORE_THE_RUN = (CHECK, UNPACK)
 RESULT_PREFIX = "stepmark check: "
 OK = "ok"
@@ -28,7 +28,7 @@ PROGRAM = "{repository}/launch/slurm/first_check.sh"
 def check_phase(
     trains: Phase, command: Sequence[str], environment: Mapping[str, str] | None = None, programs: Sequence[str] = ()
 ) -> Phase:
-    """One task on one node that sees all GPUs which a phase has there, with the phase's mounts and variables."""
+    """Return a phase of one task on one node, with all GPUs, mounts and variables of the training phase there."""
     needed = sorted({*trains.programs, *programs})
     return msgspec.structs.replace(
         trains,
@@ -39,12 +39,12 @@ def check_phase(
         tasks_per_node=1,
         devices_per_task=trains.tasks_per_node * trains.devices_per_task,
         writes_steps=False,
-        programs=[],  # it asks for them itself, inside the container
+        programs=[],  # the check looks for them itself, inside the container
     )
 
 
 def with_option(command: Sequence[str]) -> list[str]:
-    """A worker's command line with --check among its own options, which end at `--`."""
+    """Return a worker's command line with --check added before `--`, where the worker's own options end."""
     at = command.index("--") if "--" in command else len(command)
     return [*command[:at], "--check", *command[at:]]
 
@@ -58,15 +58,15 @@ WHAT = {CHECK: "the check", UNPACK: "unpacking the container"}
 
 
 def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptoms") -> str:
-    """Return why one of these phases failed: what, why and what to do next, in one line.
+    """Return why one of these phases failed, in one line: what, why and what to do next.
 
-    `log` is the log of the phase. `output` is that of the job, where Slurm and pyxis report tasks that did not start.
+    `log` is the phase's log. `output` is the job's output, where Slurm and pyxis report tasks that did not start.
     """
     own = _lines(log)
     results = [line.removeprefix(RESULT_PREFIX) for line in own if line.startswith(RESULT_PREFIX)]
     if results and not is_ok(results[-1]):
         found = results[-1]
-    elif own and not 0 <= exit_code < 128:  # a crash: what was printed of modules and programs before is not why
+    elif own and not 0 <= exit_code < 128:  # a crash: lines about modules and programs before it are not the reason
         found = f"it crashed (exit code {exit_code}); its last output: {_last_words(own)}"
     else:
         found = _known(f"{output}\n{log}", symptoms) or _last_words(own or _lines(output))

@@ -1,8 +1,8 @@
-"""What runs must share to be in one series: benchmark, environment and machine. Pure.
+"""Identifies what runs must have in common to be one series: benchmark, environment and machine. Pure.
 
-Each has a digest to compare and a text to show. The digest of a benchmark ignores what does not change the work:
-sources and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It ignores
-empty and disabled settings too, so that a new setting in a later version does not change the digest.
+Each has a digest to compare and a text to show. The benchmark's digest ignores what does not change the work: sources
+and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It also ignores empty
+and disabled settings, so that a new setting in a later version does not change the digest.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def definition(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of benchmark.json that says what is trained and measured."""
+    """Return the part of benchmark.json that defines what is trained and measured."""
     kept = {name: value for name, value in benchmark.items() if name not in NO_WORK}
     model = {name: value for name, value in benchmark["model"].items() if name not in NO_WORK_OF_MODEL}
     own = model.pop("backend_settings", {})
@@ -35,19 +35,19 @@ def digest(value: object) -> str:
 
 
 def of_benchmark(benchmark: Mapping[str, Any]) -> tuple[str, str]:
-    """The digest of the definition, and its first digits."""
+    """Return the digest of the benchmark's definition, and the first digits of the digest."""
     found = digest(definition(benchmark))
     return found, found[:SHOWN_DIGITS]
 
 
 def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, str]) -> tuple[str, str]:
-    """The software: a lock file, a container's image file, or the packages; and the site's variables."""
+    """Return a digest and a text for the software (lock file, image file or packages) and the site's variables."""
     if environment.get("lock_sha256"):
         sha = str(environment["lock_sha256"])
         text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
         what: object = ["lock", sha]
     elif environment.get("image"):
-        # Identifies an image file independently of its location and the time of its copy.
+        # The digest identifies an image file by its content or size and date, not by its path or the time of a copy.
         sha, size = str(environment.get("image_digest") or ""), environment.get("file_bytes")
         written = environment.get("file_written")
         file = f"{size} bytes of {written}" if size else "file unknown"
@@ -66,13 +66,13 @@ def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, 
 
 
 def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
-    """Return the identity of the machine from (name, value) of its known facts."""
+    """Return a digest and a text for the machine, from the name and value of each fact. Unknown facts are ignored."""
     known = [(name, value) for name, value in parts if value not in (None, "")]
     return digest([[name, value] for name, value in known]), ", ".join(f"{name} {value}" for name, value in known)
 
 
 def _without_empty(value: Any) -> Any:
-    """Return the value without null, false, zero and empty entries at any depth. Lists keep theirs."""
+    """Return the value without null, false, zero and empty entries of dictionaries. Lists are unchanged."""
     if isinstance(value, dict):
         inner = {name: _without_empty(one) for name, one in value.items()}
         return {name: one for name, one in inner.items() if one}

@@ -1,6 +1,6 @@
-"""The end of an attempt of a queued job, in one word and one sentence, from all known facts. Pure.
+"""Decides how an attempt of a queued job ended, from all evidence: one outcome and one sentence. Pure.
 
-Rules in a fixed order weigh the three records (job_record.py). attempts.py reads the logs with the doctor's symptoms.
+Rules in a fixed order weigh the records in job_record.py. attempts.py reads the logs with the doctor's symptoms.
 """
 
 import signal
@@ -11,26 +11,26 @@ from benchmarks.values import Value
 
 
 class AttemptEvidence(Value, frozen=True):
-    """All that is known of one attempt; `outcome` makes one word of it."""
+    """All that is known about one attempt; `outcome` decides from it."""
 
     attempt: int
-    steps: int  # that rank 0 reported
+    steps: int  # the number of steps that rank 0 reported
     last_step: int | None
     events: list[JobEvent]
     scheduler: SchedulerEnd | None
-    followed: bool = False  # another attempt of the same job came after it
-    out_of_memory: str | None = None  # whose log shows it, and of which memory: rank 3 (GPU out of memory)
-    full_disk: str | None = None  # whose log says that no space was left
-    lost_nodes: str | None = None  # which nodes have failed, by the job's output
-    behind: str | None = None  # which ranks held up the others, and how that is known
-    before_the_run: str | None = None  # what went wrong in the phases that are the job's own
+    followed: bool = False  # whether another attempt of the same job came after this one
+    out_of_memory: str | None = None  # the log that shows it, and which memory: rank 3 (GPU out of memory)
+    full_disk: str | None = None  # the log which shows that a disk was full
+    lost_nodes: str | None = None  # the nodes that failed, according to the job's output
+    behind: str | None = None  # the ranks that held up the others, and the number of their steps
+    before_the_run: str | None = None  # why the check or the unpack phase failed
 
 
 # --- the outcome ----------------------------------------------------------------------------------
 
 LOST_NODE = ("NODE_FAIL", "BOOT_FAIL")
 AT_ITS_LIMIT = ("TIMEOUT", "DEADLINE")
-# Where Slurm ended a job that had been found to hang, it did so because of that.
+# If Slurm ended a job in one of these states after the job was found to hang, the hang is the reason.
 HUNG_ENDS = (*AT_ITS_LIMIT, "CANCELLED", "FAILED", "UNKNOWN")
 NOT_OVER = ("RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "CONFIGURING", "RESIZING", "STOPPED", "SIGNALING")
 WHY_AGAIN = {
@@ -38,20 +38,20 @@ WHY_AGAIN = {
     "BOOT_FAIL": "one of its nodes did not boot",
     "PREEMPTED": "a job with a higher priority took its nodes",
 }
-# The exit codes of a job that was stopped by INT or TERM.
+# The exit codes of a job that SIGINT or SIGTERM stopped.
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
-DOWN = "down: "  # so the launcher's client names the nodes that are down, in the scheduler's reason
+DOWN = "down: "  # in the scheduler's reason, the launcher's Slurm client puts this before the nodes that are down
 
 
 def outcome(seen: AttemptEvidence) -> AttemptEnd:
-    """Return how an attempt of a queued job ended, by the first rule that fits."""
+    """Return how an attempt of a queued job ended, by the first rule that applies."""
     kind, text = next((kind, text) for holds, kind, text in _rules(seen) if holds)
     text = _noted(text, seen.scheduler)
     return AttemptEnd(attempt=seen.attempt, outcome=kind, text=text, steps=seen.steps, nodes=nodes_of(seen))
 
 
 def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk: str | None = None) -> AttemptEnd:
-    """A job without an attempt: it never left the queue, or ended before its script could write a word."""
+    """Return the end of a job without an attempt: it never left the queue, or ended before its script started."""
     job = f"job {(scheduler.job_id if scheduler else job_id) or 'without a number'}"
     nodes = scheduler.nodes if scheduler else None
     kind: OutcomeKind = "never_started"
@@ -77,10 +77,10 @@ KINDS: dict[str, OutcomeKind] = {
 
 
 def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
-    """Return the rules in the order of weight: whether each applies, its outcome, and its sentence.
+    """Return the rules, strongest first: whether each applies, its outcome, and its sentence.
 
-    The job's own record comes before the scheduler's if it is more exact (a job that was cancelled because it hung).
-    The scheduler's record comes before the exit codes.
+    The job's own record comes before the scheduler's if it is more exact, such as for a hung job that was then
+    cancelled. The scheduler's record comes before the exit codes.
     """
     state = seen.scheduler.state if seen.scheduler else "UNKNOWN"
     is_known = state not in ("UNKNOWN", *NOT_OVER)
@@ -133,14 +133,14 @@ def _event(seen: AttemptEvidence, name: str) -> JobEvent | None:
 
 
 def _exit_code(seen: AttemptEvidence) -> int | None:
-    """Return the job's exit code as its script recorded it."""
+    """Return the job's exit code that its script recorded."""
     end = _event(seen, "end")
     return end.exit_code if end else None
 
 
 def _exit_text(seen: AttemptEvidence) -> str:
     own = _exit_code(seen)
-    if own:  # first: sacct takes 128 off a code above it, and 139 would read as 11
+    if own:  # use it first: sacct subtracts 128 from codes above 128, so that it would show 139 as 11
         return f"ended with exit code {own}"
     reported = seen.scheduler.exit_code if seen.scheduler else None
     code, _, number = (reported or "").partition(":")
@@ -152,7 +152,7 @@ def _exit_text(seen: AttemptEvidence) -> str:
 
 
 def _why_again(seen: AttemptEvidence, state: str) -> str | None:
-    """Return why Slurm ended the job or requeued it, with the nodes if they are known."""
+    """Return why Slurm ended or requeued the job, with the nodes if they are known."""
     why = WHY_AGAIN.get(state)
     reason = (seen.scheduler.reason if seen.scheduler else None) or ""
     nodes = seen.lost_nodes or (reason.removeprefix(DOWN).strip() if reason.startswith(DOWN) else "")
@@ -160,7 +160,7 @@ def _why_again(seen: AttemptEvidence, state: str) -> str | None:
 
 
 def _noted(text: str, scheduler: SchedulerEnd | None) -> str:
-    """Append the reason if the scheduler's record is incomplete."""
+    """Append the note if the scheduler's record is incomplete."""
     note = scheduler.note if scheduler else None
     return f"{text}; {note}" if note and note not in text else text
 
@@ -172,9 +172,8 @@ def _job(seen: AttemptEvidence) -> str:
 
 
 def nodes_of(seen: AttemptEvidence) -> str | None:
-    """Slurm's list of the nodes that an attempt ran on: the job's own word first, as the accounting hears of a short
-    job's nodes late, and until then names one of them.
-    """
+    """Return the nodes that an attempt ran on, as Slurm lists them. The job's own record has priority, because the
+    accounting may show only one node of a short job."""
     start = _event(seen, "start")
     return (start.nodes if start else None) or (seen.scheduler.nodes if seen.scheduler else None)
 

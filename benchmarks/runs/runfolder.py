@@ -1,9 +1,9 @@
-"""The folder of one run: its files, atomic writing and reading back. Its result is made in recompute.py.
+"""The files of one run's folder: names, reading and atomic writing. recompute.py computes the result.
 
-<output_dir>/<run_id>/benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
-attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A run of a queue has job.sbatch,
-job.json, slurm-*.out and attempt-N/job.jsonl, scheduler.json and telemetry/ too, and an exits-rankN.jsonl for each
-rank. Files are the truth.
+<output_dir>/<run_id>/ has benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
+attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A queued run also has job.sbatch,
+job.json, slurm-*.out, attempt-N/job.jsonl, scheduler.json and telemetry/, and an exits-rankN.jsonl for each rank.
+Every index is derived from these files.
 """
 
 import contextlib
@@ -43,23 +43,23 @@ PROVENANCE = "provenance.json"
 STEPS = "steps.jsonl"
 RESULT = "result.json"
 EXITS = "exits.jsonl"
-RANK_EXITS = "exits-rank*.jsonl"  # one rank each: the tasks of many nodes write no common file
+RANK_EXITS = "exits-rank*.jsonl"  # one file per rank, because tasks on many nodes cannot append to one file
 JOB_OUTPUT = "slurm-*.out"
-REPAIR = "verify.py --repair"  # recreates the result of a run from its raw files
-FIRST_FAILURE = "first-failure"  # a link to "CODE rank N" of the rank that failed first, which only one rank can make
-KEPT_PROFILE = "pgle"  # a folder: the profile of an earlier run of the same program
+REPAIR = "verify.py --repair"  # the command that recreates a run's result from its raw files
+FIRST_FAILURE = "first-failure"  # a link to "CODE rank N"; only the rank that fails first can create it
+KEPT_PROFILE = "pgle"  # a folder with the profile of an earlier run of the same program
 
 ReadValue = TypeVar("ReadValue")
 
-ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # Stepmark ignores other names
-OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why steps of those that give no figures are excluded
-QUIET_SECONDS = 600.0  # without locks, a local run that wrote nothing for so long was cut off
-OLDEST_READ = (0, 13)  # the version whose results are the oldest that are read
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # folders with other names are ignored
+OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why steps of unmeasured attempts are excluded
+QUIET_SECONDS = 600.0  # on a file system without locks, a local run that wrote nothing for this long was cut off
+OLDEST_READ = (0, 13)  # results of older Stepmark versions are refused
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
 
 def new_run_id(benchmark: Benchmark) -> str:
-    """Unique and readable; without dots, which profilers' converters cannot bear."""
+    """Return a unique, readable name for a run. It has no dots, because converters of profiles cannot handle them."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
     words += [f"{benchmark.gpus}x{benchmark.hardware.name}", os.urandom(2).hex()]
@@ -67,7 +67,7 @@ def new_run_id(benchmark: Benchmark) -> str:
 
 
 class ProvenanceParts(msgspec.Struct):
-    """The parts of provenance.json that are read again; what else is in it is kept as it is."""
+    """The parts of provenance.json that Stepmark reads again. Other parts are kept unchanged."""
 
     worker: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -81,7 +81,7 @@ class ProvenanceParts(msgspec.Struct):
 
 
 class RunFolder:
-    """One run's files."""
+    """The files of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, output_dir: Path, run_id: str) -> "RunFolder":
-        """Refuses before anything starts where the folder cannot be written."""
+        """Create the folder, and refuse the run before anything starts if the folder cannot be written."""
         path = output_dir / run_id
         try:
             path.mkdir(parents=True)
@@ -130,7 +130,7 @@ class RunFolder:
         return self.read(PLAN, Plan)
 
     def measured_phase(self) -> Phase:
-        """The phase whose steps are the result: the last that writes any."""
+        """Return the phase whose steps give the result: the last phase that writes steps."""
         return [phase for phase in self.plan().phases if phase.writes_steps][-1]
 
     def stored_result(self) -> "Result":
@@ -143,7 +143,7 @@ class RunFolder:
         return list(self.each_stored_step())
 
     def each_stored_step(self) -> Iterator[Step]:
-        """Yield the stored steps; those of thousands of ranks are never in memory at once."""
+        """Yield the stored steps one by one, because the steps of thousands of ranks would need too much memory."""
         decoder = msgspec.json.Decoder(Step)
         try:
             for number, line in enumerate(files.lines(self.path / STEPS), start=1):
@@ -155,7 +155,7 @@ class RunFolder:
             raise _missing(self.path / STEPS) from None
 
     def ended(self, phase: str, attempt: int = 1) -> list[ProcessEnd]:
-        """Return how the processes of a phase ended; the first record of each rank counts."""
+        """Return how the processes of a phase ended. If a rank has several records, the first one is used."""
         place = self.phase_dir(phase, attempt)
         if (place / EXITS).exists():
             return _decode_lines(place / EXITS, ProcessEnd)
@@ -171,7 +171,7 @@ class RunFolder:
         ]
 
     def could_not_write(self, attempt: int) -> str | None:
-        """Return why a worker or the launcher could not write into the folder; None if nothing is known of it."""
+        """Return why a worker or the launcher could not write into the folder; None if no such failure is known."""
         for phase in self.plan().phases:
             link = self.phase_dir(phase.name, attempt) / files.COULD_NOT_WRITE
             if link.is_symlink():
@@ -179,7 +179,7 @@ class RunFolder:
         return None
 
     def is_whole(self) -> bool:
-        """Return whether the launcher has written the whole description of the run."""
+        """Return whether the launcher has written all files that describe the run."""
         return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))
 
     # --- what a queue's job leaves ---
@@ -192,30 +192,30 @@ class RunFolder:
         return self.read(SUBMITTED, JobSubmission)
 
     def is_collected(self) -> bool:
-        """Return whether the end of the last attempt is recorded; until then a queued run may still be running."""
+        """Return whether the end of the last attempt is recorded. Until then, a queued run may still be running."""
         last = max(self.attempts(), default=0)
         return not self.is_queued() or (self.attempt_dir(last) / SCHEDULER).exists()
 
     @files.retried
     def job_ids(self) -> list[str]:
-        """Return the submitted job, and those that the user submitted again by hand."""
+        """Return the number of the submitted job, and those of jobs that the user submitted again by hand."""
         starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
         return list(dict.fromkeys(number for number in (self.submitted().job_id, *starts) if number))
 
     def attempt_dir(self, attempt: int) -> Path:
-        """Attempt 0 stands for a job that never started: its files are the run's own."""
+        """Return an attempt's folder. Attempt 0 is a job that never started; its files are in the run folder."""
         return self.path / f"attempt-{attempt}" if attempt else self.path
 
     def telemetry_dir(self, attempt: int) -> Path:
         return self.attempt_dir(attempt) / "telemetry"
 
     def job_events(self, attempt: int) -> list[JobEvent]:
-        """Return the events that the job has recorded so far; incomplete lines are skipped."""
+        """Return the events that the job has recorded so far. Incomplete lines are skipped."""
         path = self.attempt_dir(attempt) / EVENTS
         return _decode_lines(path, JobEvent, partly=True) if path.exists() else []
 
     def scheduler_end(self, attempt: int) -> SchedulerEnd | None:
-        """None: the run was not collected yet."""
+        """Return the scheduler's record of an attempt; None if the run is not collected yet."""
         name = str((self.attempt_dir(attempt) / SCHEDULER).relative_to(self.path))
         return self.read(name, SchedulerEnd) if (self.path / name).exists() else None
 
@@ -234,10 +234,10 @@ class RunFolder:
     # --- the chain of digests: result.json names provenance.json's, which names those of the raw files ---
 
     def raw_files(self) -> list[Path]:
-        """Return the files that a result is computed from, and the logs, without other files of the framework."""
+        """Return the files that the result is computed from, and the logs, but no other files of the framework."""
         named = (BENCHMARK, PLAN, SUBMITTED, JOB_SCRIPT, SCHEDULER)
         raw = [*(self.path / name for name in named), *self.job_output(), *self.path.glob(f"{KEPT_PROFILE}/*")]
-        # A name with a dot before it is a file that is being written.
+        # A file whose name starts with a dot is still being written.
         raw += [path for path in self.path.glob("attempt-*/*") if not path.name.startswith(".")]
         return sorted(path for path in [*raw, *self.path.glob("attempt-*/*/*")] if path.is_file())
 
@@ -248,7 +248,7 @@ class RunFolder:
         }
 
     def changed_since_sealed(self) -> list[str]:
-        """Raw files that are not what they were when the run ended; a run that was cut off has no seal."""
+        """Return the raw files that changed since the run ended. A run that was cut off has no digests to compare."""
         sealed = self.provenance().get("files", {})
         if not sealed:
             return []
@@ -259,7 +259,7 @@ class RunFolder:
         return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
 
     def provenance(self) -> dict[str, Any]:
-        """Empty: the file is missing."""
+        """Return provenance.json; an empty dictionary if the file is missing."""
         if not (self.path / PROVENANCE).exists():
             return {}
         about = self.read(PROVENANCE, dict[str, Any])
@@ -270,11 +270,11 @@ class RunFolder:
         return about
 
     def recorded_run_id(self) -> str:
-        """The name the run was given; its folder may have been renamed or copied since."""
+        """Return the run's original name. Its folder may have been renamed or copied since."""
         return str(self.provenance().get("run_id") or self.run_id)
 
     def refuse_older(self) -> None:
-        """Refuse the result of a version that judged its figures by other rules."""
+        """Refuse the result of an older version, which judged metrics by other rules."""
         made_by = str(self.provenance().get("stepmark") or "")
         numbers = re.match(r"(\d+)\.(\d+)", made_by)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_READ:
@@ -325,17 +325,17 @@ def _prove_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write the whole file or nothing: a full disk leaves the old file unchanged."""
+    """Write the whole file or nothing. If the disk is full, the old file stays unchanged."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as stream:  # never through a link: the name is predictable for other users
+        with temporary.open("xb") as stream:  # never follow a link: other users can predict the name and create one
             stream.writelines([data] if isinstance(data, bytes) else data)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):  # on a file system that is read-only even this is refused
+        with contextlib.suppress(OSError):  # a read-only file system refuses this, too
             temporary.unlink()
         why = "the previous file and the raw files under attempt-* are kept"
         raise files.cannot_write(
@@ -344,20 +344,20 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def is_followed(folder: RunFolder) -> bool:
-    """Return whether a launcher writes its steps: it holds a lock on their file (launch/running/execute.py)."""
+    """Return whether a launcher is writing steps: it then holds a lock on the file (launch/running/execute.py)."""
     with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # a file system without locks: a run that has written something recently is running
+        except OSError:  # no locks on this file system: a run that has written something recently is still running
             newest = max(path.stat().st_mtime for path in [folder.path / STEPS, *folder.path.glob("attempt-*/*/*")])
             return time.time() - newest < QUIET_SECONDS
     return False
 
 
 def without_result(run: Path) -> RequestError:
-    """Return why a run has no result, and the command that makes one."""
+    """Return the error for a run without a result: the reason, and the command that makes one."""
     if (run / SUBMITTED).exists():
         what, command = "the run is not collected yet: its job may still wait or train", "status.py --follow"
     elif is_followed(RunFolder(run)):

@@ -1,6 +1,6 @@
-"""Reads what a worker wrote (worker_kit.py): events-rankN.jsonl -> steps, facts, ends.
+"""Reads events-rankN.jsonl, which a worker writes (worker_kit.py), as steps, facts and ends.
 
-A line that cannot be read is named, and takes nothing else with it.
+A line that cannot be read is listed as unreadable; all other lines are used.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,12 +24,12 @@ from benchmarks.values import (
 
 
 class Program(Value, frozen=True):
-    """The digest of the step's program, if it becomes known only after the facts were written."""
+    """The digest of the step's compiled program, if it became known only after the worker wrote its facts."""
 
     sha256: str
 
 
-# The event's name -> what its fields are; those of a step and of a start are completed.
+# The event's name -> the type of its fields. `_value_of` adds the missing fields of `step` and `started`.
 EVENTS: Mapping[str, type[Value]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
@@ -41,9 +41,9 @@ EVENTS: Mapping[str, type[Value]] = {
 EVENT_FILES = "events-rank*.jsonl"
 FIRST_RANK = "events-rank0.jsonl"
 
-FIELDS = msgspec.json.Decoder(dict[str, Any])  # made once: making it takes longer than a line
+FIELDS = msgspec.json.Decoder(dict[str, Any])  # shared: creating a decoder takes longer than decoding a line
 
-# Raised for a line that is not an event.
+# Errors of a line that is not a valid event.
 UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)
 
 
@@ -57,7 +57,7 @@ def event_files(phase_dir: Path) -> list[Path]:
 
 
 def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
-    """Everything the workers of a phase wrote, in the order of their ranks."""
+    """Return everything that the workers of a phase wrote, ordered by rank."""
     found: dict[type[Value], list[tuple[int, Any]]] = {kind: [] for kind in EVENTS.values()}
     unreadable: list[str] = []
     for rank, value in _values(phase_dir, attempt, unreadable):
@@ -66,7 +66,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
     programs: dict[int, Program] = dict(found[Program])
     return RunRecord(
         attempt=attempt,
-        # The facts come before the first step; a program that is compiled in it, after them.
+        # A worker writes its facts before the first step. If that step compiles the program, its digest comes later.
         facts=[
             msgspec.structs.replace(fact, program=programs[rank].sha256) if rank in programs else fact
             for rank, fact in found[WorkerFacts]
@@ -80,7 +80,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
 
 
 def _values(phase_dir: Path, attempt: int, unreadable: list[str]) -> Iterator[tuple[int, Value]]:
-    """Yield what each line says, with its rank."""
+    """Yield the rank and the value of each readable line. Other lines are added to `unreadable`."""
     for path in event_files(phase_dir):
         rank = rank_of(path)
         for number, line in enumerate(files.lines(path), start=1):
@@ -97,7 +97,7 @@ def _steps(phase_dir: Path, attempt: int) -> Iterator[Step]:
 
 
 def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    """New steps of rank 0 at each call; a line that is still being written waits for the next call."""
+    """Return a function that returns the new steps of rank 0. An unfinished line waits for the next call."""
     offset = 0
 
     def new_steps() -> list[Step]:
@@ -110,7 +110,7 @@ def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         whole = text[: text.rfind(b"\n") + 1]
         offset += len(whole)
         for line in whole.splitlines():
-            with suppress(*UNREADABLE):  # named by read_phase when the run ends
+            with suppress(*UNREADABLE):  # read_phase lists the line when the run ends
                 found.append(_value_of(line, 0, attempt))
         return [value for value in found if isinstance(value, Step)]
 
@@ -123,7 +123,7 @@ def _value_of(line: bytes, rank: int, attempt: int) -> Value:
     if kind not in EVENTS:
         raise KeyError(f"unknown event '{kind}'")
     if kind == "step":
-        fields.pop("gradient_norm", None)  # asserted by the worker, not a figure of the result
+        fields.pop("gradient_norm", None)  # the worker itself checks it, and the result does not have it
         fields |= {"tokens": None, "rank": rank, "attempt": attempt}
     elif kind == "started":
         fields["rank"] = rank
