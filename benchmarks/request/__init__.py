@@ -1,1 +1,1 @@
-"""Resolve a request to one frozen Benchmark, or refuse it."""
+"""Resolves a request to one immutable Benchmark, or refuses it."""

@@ -1,4 +1,4 @@
-"""Common parts of backends' plans and refusals: command lines, settings as text, common refusals."""
+"""Helpers that several backends share: command lines, settings as text, and refusals."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ FILLED = "nothing: Stepmark sets it for every run"
 
 
 def program(path: str, *words: str) -> list[str]:
-    """Return the command of a Stepmark program in the framework's environment; -P keeps its folder off sys.path."""
+    """Return the command of a Stepmark program in the framework's environment. -P keeps its folder off sys.path."""
     return ["{python}", "-P", "{repository}/" + path, *words]
 
 
@@ -24,14 +24,14 @@ def words_of(settings: Mapping[str, Scalar]) -> list[str]:
 
 
 def whole(value: Scalar) -> Scalar:
-    """Frameworks take the RoPE base as a whole number."""
+    """Return a float without a fraction as an int, because frameworks expect the RoPE base as a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def slowdown_option(benchmark: Benchmark) -> list[str]:
-    """Return what the worker of the measured phase gets for --inject_slowdown; empty if no step is slowed.
+    """Return the option that slows the worker of the measured phase; empty without --inject_slowdown.
 
-    How a worker slows its steps is in worker_kit.py.
+    worker_kit.py describes how a worker slows its steps.
     """
     return (
         [f"--inject_slowdown={benchmark.instruments.inject_slowdown:g}"]
@@ -44,7 +44,7 @@ def slowdown_option(benchmark: Benchmark) -> list[str]:
 
 
 def model_without_settings(benchmark: Benchmark, setting: str = "") -> Iterator[RequestError]:
-    """Refuse a model without settings for the backend, or without this setting."""
+    """Refuse a model file that has no settings for the backend, or does not have this setting."""
     model, backend = benchmark.model, benchmark.backend
     if backend not in model.backend_settings or (setting and setting not in model.backend_settings[backend]):
         where = f"configs/models/{model.name}.yml: backend_settings.{backend}"
@@ -52,7 +52,7 @@ def model_without_settings(benchmark: Benchmark, setting: str = "") -> Iterator[
 
 
 def unknown_values(benchmark: Benchmark, choices: Mapping[str, Iterable[str]]) -> Iterator[RequestError]:
-    """Texts of which the framework knows only some: a job would end over another after it has started."""
+    """Refuse values that the framework does not know, because it would reject them only after the job has started."""
     for name, known in choices.items():
         value = benchmark.settings.knobs.get(name)
         if value is not None and str(value) not in known:
@@ -65,7 +65,7 @@ def without_effect(name: str, on: str, next_command: str) -> RequestError:
 
 
 def refuse_unstated(knobs: Mapping[str, Scalar], examples: Mapping[str, str]) -> None:
-    """Settings that make an adapter -> a value that each may have."""
+    """Refuse adapter settings without a value. `examples` maps each setting to a valid one."""
     for name, example in examples.items():
         if knobs.get(name, "") == "":
             raise RequestError(

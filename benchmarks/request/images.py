@@ -1,4 +1,4 @@
-"""The container image of an engine, its name in a registry, and its file made by enroot. Pure."""
+"""Chooses the container image of an engine, and gives its name in a registry and the file that enroot makes. Pure."""
 
 import re
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 from benchmarks.errors import RequestError
 from benchmarks.values import Benchmark, Hardware, ImageNames, Site
 
-# Without a user and a password before the registry: a run's files hold the name.
+# The pattern allows no user and password before the registry, because the run's files contain the name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
-FILES = (".sqsh", ".sif")  # how the name of an image's file ends: enroot's, apptainer's
+FILES = (".sqsh", ".sif")  # the endings of image files: enroot's and apptainer's
 _FILE = re.compile(r"/[A-Za-z0-9._:/@+=, -]*\.(sqsh|sif)")
-# Registries that are omitted from file names. A copy in another registry may differ, so it gets its own file.
+# Registries that file names omit. An image from any other registry may differ, so its file name has the registry.
 UNNAMED = ("nvcr.io", "ghcr.io", "docker.io")
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # what a kernel calls an architecture -> what a registry does
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # the kernel's name of an architecture -> the registry's name
 
 
 # --- the choice -----------------------------------------------------------------------------------
 
 
 def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware: Hardware) -> str:
-    """Return the typed image, the site's, or Stepmark's `own`; empty without containers or a known image."""
+    """Return the typed image, the site's or Stepmark's `own`; empty without containers or without a known image."""
     refuse_without_containers(typed, site)
     if site.runtime != "container":
         return ""
@@ -27,19 +27,19 @@ def choose(typed: str | None, site: Site, engine: str, own: ImageNames, hardware
         return checked(typed, "--image")
     if engine not in site.images:
         return _image_for(own, hardware)
-    of_site = _image_for(site.images[engine], hardware)  # empty: Stepmark's own image must not replace it silently
+    of_site = _image_for(site.images[engine], hardware)  # if empty, Stepmark's own image must not replace it silently
     return checked(of_site, f"the file of site {site.name}: images: {engine}") if of_site else ""
 
 
 def _image_for(names: ImageNames, hardware: Hardware) -> str:
-    """Return the image; empty if it depends on the architecture and that of the nodes is not known."""
+    """Return the image; empty if it depends on the CPU architecture and the nodes' architecture is unknown."""
     if isinstance(names, str):
         return names
     return names.get(hardware.cpu_architecture, "") if hardware.cpu_architecture else ""
 
 
 def refuse_without_containers(typed: str | None, site: Site) -> None:
-    """RequestError for --image at a site that cannot run it."""
+    """Raise RequestError if the site cannot run the image passed with --image."""
     what, why = "", ""
     if typed and site.runtime != "container":
         what, why = "does not use containers", f"its runtime is {site.runtime}"
@@ -50,7 +50,7 @@ def refuse_without_containers(typed: str | None, site: Site) -> None:
 
 
 def checked(image: str, where: str) -> str:
-    """The image as runs record it: REGISTRY/NAME:TAG, also if typed with enroot's #, or the path of a file."""
+    """Return the image in the form that runs record: REGISTRY/NAME:TAG, or the path of a file. Accept enroot's #."""
     plain = image if is_file(image) else image.removeprefix("docker://").replace("#", "/", 1)
     if not (_FILE if is_file(image) else _NAME).fullmatch(plain):
         raise RequestError(
@@ -70,7 +70,7 @@ def is_file(image: str) -> bool:
 
 
 def file_of(image: str, site: Site) -> Path:
-    """Return the path of an image at a site."""
+    """Return the path of an image's file at a site."""
     if site.container is None or site.container.images is None:
         raise RequestError(
             f"site '{site.name}' has no folder for container images",
@@ -81,7 +81,7 @@ def file_of(image: str, site: Site) -> Path:
 
 
 def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
-    """Return the file of a run's image; None if the site has no containers, RequestError if none is known."""
+    """Return the file of a run's image; None if the site has no containers. RequestError if no image is known."""
     site = benchmark.site
     if site.runtime != "container":
         return None
@@ -91,7 +91,7 @@ def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
 
 
 def unknown_image(engine: str, own: ImageNames, hardware: Hardware, site: Site) -> RequestError:
-    """Return the refusal if no image is known for an engine on a device."""
+    """Return the refusal for an engine that has no known image on this hardware."""
     known = site.images.get(engine, own)
     others = "none" if isinstance(known, str) else ", ".join(sorted(known))
     return RequestError(
@@ -103,19 +103,19 @@ def unknown_image(engine: str, own: ImageNames, hardware: Hardware, site: Site) 
 
 
 def file_name(image: str) -> str:
-    """nvcr.io/nvidia/nemo:24.09 -> nvidia+nemo+24.09.sqsh, as enroot names it."""
+    """Return the file name that enroot gives an image: nvcr.io/nvidia/nemo:24.09 -> nvidia+nemo+24.09.sqsh."""
     registry, name = _parts(image)
     return re.sub(r"[/:@]", "+", name if registry in ("", *UNNAMED) else f"{registry}/{name}") + ".sqsh"
 
 
 def import_uri(image: str) -> str:
-    """nvcr.io/nvidia/nemo:24.09 -> docker://nvcr.io#nvidia/nemo:24.09, as enroot import takes it."""
+    """Return the URI for `enroot import`: nvcr.io/nvidia/nemo:24.09 -> docker://nvcr.io#nvidia/nemo:24.09."""
     registry, name = _parts(image)
     return f"docker://{registry}#{name}" if registry else f"docker://{name}"
 
 
 def _parts(image: str) -> tuple[str, str]:
-    """(registry, or nothing, and the rest); a first word with a dot or a port is a registry, as in Docker."""
+    """Return the registry (or an empty string) and the rest. As in Docker, a registry has a dot or a port."""
     first, slash, rest = checked(image, "").partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return first, rest

@@ -1,7 +1,7 @@
-"""Adapters in words that every backend understands: --set=lora_rank, lora_alpha and lora_targets. Pure.
+"""Defines adapters with settings for every backend: --set=lora_rank, lora_alpha and lora_targets. Pure.
 
-Two backends train the same adapters where these words are given to both; each turns them into its own settings
-(Backend.lora_settings_for). Which adapters came of it is in the benchmark, as a values.Lora.
+With these settings, two backends train the same adapters. Each backend translates them into its own settings
+(TrainsAdapters.lora_settings_for). The benchmark records the resulting adapters as a values.Lora.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from benchmarks.values import Lora
 RANK, ALPHA, TARGETS = "lora_rank", "lora_alpha", "lora_targets"
 WORDS = (RANK, ALPHA, TARGETS)
 
-# What people call a matrix -> flops.ADAPTED_MATRICES
+# The short name of a matrix, as users type it -> its name in flops.ADAPTED_MATRICES
 MATRICES = {
     "q": "query",
     "k": "key",
@@ -32,7 +32,7 @@ FUSED = {"query_key_value": ("query", "key", "value"), "mlp_input": ("gate", "up
 
 
 def sorted_out(settings: Mapping[str, str], task: str) -> tuple[dict[str, str], dict[str, str]]:
-    """--set's keys: these words, and the rest."""
+    """Split the settings of --set into the LoRA settings in WORDS and all others. Refuse the former without LoRA."""
     words = {name: text for name, text in settings.items() if name in WORDS}
     if words and task != "lora":
         name = next(iter(words))
@@ -93,6 +93,6 @@ def target_names(lora: Lora) -> str:
 
 
 def text(lora: Lora) -> str:
-    """Return the adapters in one line."""
+    """Describe the adapters in one line."""
     size = f"rank {lora.rank}, alpha {lora.alpha:g}" + (f", dropout {lora.dropout:g}" if lora.dropout else "")
     return f"{size}, on {target_names(lora)}"

@@ -1,4 +1,4 @@
-"""The defaults of --profile, and the commands that start a phase under a profiler. Pure."""
+"""Chooses the ranks and steps that --profile records, and the commands that run a phase under a profiler. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from benchmarks.errors import RequestError
 from benchmarks.text import spans_text
 from benchmarks.values import Benchmark, Phase, Profiling, Value
 
-WITH_STEPS = ("nsys", "xplane")  # the kinds that record some steps; a trace of NCCL's calls covers the whole run
+WITH_STEPS = ("nsys", "xplane")  # profilers that record a range of steps; an NCCL trace covers the whole run
 
 
 class ProfileDefaults(Value, frozen=True):
-    """The recording of a task in a recipe, as its authors write it."""
+    """The ranks and steps that NVIDIA's recipes record for a task."""
 
     ranks: str  # such as 0-8
     start_step: int
@@ -24,13 +24,13 @@ class ProfileDefaults(Value, frozen=True):
 
 
 class ProfileTable(Value, frozen=True):
-    """configs/profiles.yml."""
+    """The contents of configs/profiles.yml."""
 
     tasks: dict[str, ProfileDefaults]
 
 
 def profile_defaults(configs: Configs, task: str) -> ProfileDefaults:
-    """Return what configs/profiles.yml states for a task."""
+    """Return the defaults in configs/profiles.yml for a task."""
     path = configs.root / "profiles.yml"
     table: ProfileTable = configs.compute_once(path, lambda: read_yaml(path, ProfileTable))
     refuse_unknown([task], list(table.tasks), f"{path}: tasks")
@@ -42,7 +42,7 @@ def choose_profiling(
 ) -> Profiling | None:
     """Return the ranks and steps to record; None if no profiler runs.
 
-    `typed`: ranks, start_step, stop_step, gpu_metrics and cpu from the flags; None means the default.
+    `typed` has ranks, start_step, stop_step, gpu_metrics and cpu from the flags; None means the default.
     """
     _refuse_without_effect(kind, typed)
     if kind not in WITH_STEPS:
@@ -68,7 +68,7 @@ def choose_profiling(
 
 
 def parse_ranks(text: str) -> list[int]:
-    """0,1,8-10 -> [0, 1, 8, 9, 10]"""
+    """Return the ranks in a list of numbers and ranges: 0,1,8-10 -> [0, 1, 8, 9, 10]."""
     found: set[int] = set()
     for word in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", word)
@@ -80,7 +80,7 @@ def parse_ranks(text: str) -> list[int]:
 
 
 def _refuse_without_effect(kind: str, typed: Mapping[str, Any]) -> None:
-    """A flag that records nothing is a misunderstanding."""
+    """Refuse a flag that this profiler ignores, because the user expects an effect."""
     for name, value in typed.items():
         kinds = ("nsys",) if isinstance(value, bool) else WITH_STEPS
         if value is not None and value is not False and kind not in kinds:
@@ -114,14 +114,14 @@ def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list
 
 
 def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu: bool) -> list[str]:
-    """A phase's command with the ranks that are recorded under nsys; all others run it as it is.
+    """Return a phase's command that runs the recorded ranks under nsys and all other ranks unchanged.
 
-    `output` is where the report goes, without its ending: best `{phase_dir}/` and a report_name. nsys records from
-    the program's cudaProfilerStart to its cudaProfilerStop; without CUDA, it records the whole run.
+    `output` is the report's path without its ending, usually `{phase_dir}/` and a report_name. nsys records from the
+    program's cudaProfilerStart to its cudaProfilerStop; without CUDA, it records the whole run.
     """
     return [
         "{python}",
-        "-I",  # files in its folder must not shadow the standard library
+        "-I",  # so that files next to the program cannot replace modules of the standard library
         "{repository}/benchmarks/inside/under_nsys.py",
         f"--ranks={spans_text(profiling.ranks)}",
         f"--output={output}",
@@ -134,9 +134,9 @@ def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu:
 
 
 def report_name(benchmark: Benchmark, suffix: str = "") -> str:
-    """The name of a rank's report as NVIDIA's recipes have it, without its ending; under_nsys.py fills in %q{...}.
+    """Return the name of a rank's report, as in NVIDIA's recipes, without its ending. under_nsys.py fills in %q{...}.
 
-    No dots: what reads a report (jax's converter) takes all after the first one for the ending.
+    The name has no dots, because jax's converter treats everything after the first dot as the ending.
     """
     if benchmark.task != "pretrain":
         return f"profile_%q{{SLURM_JOB_ID}}_node%q{{SLURM_NODEID}}_rank%q{{SLURM_PROCID}}{suffix}"
@@ -149,15 +149,15 @@ def report_name(benchmark: Benchmark, suffix: str = "") -> str:
 
 
 def disturbed_steps(profiling: Profiling) -> range:
-    """The recorded steps and one on either side: a profiler takes its time to begin and to end."""
+    """Return the recorded steps and one step on each side, because starting and stopping a profiler takes time."""
     return range(profiling.start_step - 1, profiling.stop_step + 2)
 
 
 def nccl_trace_environment() -> dict[str, str]:
-    """NCCL writes down every call, with its kind, size and communicator, a file a process.
+    """Return the variables that make NCCL log every call with its kind, size and communicator, one file per process.
 
-    COLL is one line a call, of Send and Recv too; INIT says which rank of which communicator a process is. NVIDIA's
-    recipes have P2P and NET in place of INIT, which log transports instead of calls. NCCL fills in %h and %p.
+    COLL logs one line per call, including Send and Recv. INIT logs which rank of which communicator a process is.
+    NVIDIA's recipes use P2P and NET instead of INIT, which log transports instead of calls. NCCL fills in %h and %p.
     """
     return {
         "NCCL_DEBUG": "INFO",

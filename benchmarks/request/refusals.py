@@ -1,4 +1,4 @@
-"""Refusals of a resolved benchmark before anything starts: unavailable parts, short runs, layouts."""
+"""Refuses a resolved benchmark that cannot work: missing features, short runs, layouts that do not divide."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from benchmarks.values import Benchmark
 
 
 def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
-    """All that can be known before anything starts; the first refusal is raised."""
+    """Check everything that can be known before the run starts, and raise the first refusal."""
     _refuse_missing_parts(benchmark, backend)
     check_rule(benchmark.window)
     _refuse_short_run(benchmark)
@@ -23,7 +23,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
 
 
 def without_transformer_engine(benchmark: Benchmark, backend: Backend) -> Iterator[RequestError]:
-    """Refuse settings that need Transformer Engine, which virtual environments lack on GPUs."""
+    """Refuse settings that need Transformer Engine, because Stepmark's virtual environments do not have it."""
     site = benchmark.site
     if site.runtime != "venv" or benchmark.hardware.platform != "cuda":
         return
@@ -115,7 +115,7 @@ def _refuse_layout(benchmark: Benchmark) -> None:
 
 
 def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
-    """After all other refusals: it asks the backend for its plan."""
+    """Refuse --inject_slowdown if the measured program cannot slow its steps. It comes last, as it needs the plan."""
     if not benchmark.instruments.inject_slowdown:
         return
     measured = [phase for phase in backend.plan(benchmark).phases if phase.writes_steps][-1]

@@ -1,6 +1,6 @@
-"""Flags + configs -> one frozen Benchmark, or one clear refusal. It starts nothing and asks no machine.
+"""Resolves flags and configs to one immutable Benchmark, or to one refusal. It starts nothing and needs no machine.
 
-It reads the secret variables of the shell (secret_rules.py), only to refuse their values.
+It reads the secret variables of the shell (secret_rules.py) only to refuse flags that contain their values.
 """
 
 import itertools
@@ -47,11 +47,11 @@ from benchmarks.values import (
 )
 
 ANY = "*"
-UNKNOWN_IS_LIKE = "a100"  # bf16, and no fp8
+UNKNOWN_IS_LIKE = "a100"  # unknown GPUs use its recipes, which have bf16 but no fp8
 
 
 class ProfilerOptions(Value, frozen=True):
-    """The flags that begin with --profile_; None: the defaults of the task."""
+    """The flags that begin with --profile_. None means the default of the task."""
 
     ranks: str | None = None  # such as 0,1,8-15
     start_step: int | None = None
@@ -61,7 +61,7 @@ class ProfilerOptions(Value, frozen=True):
 
 
 class RuntimeOptions(Value, frozen=True):
-    """The runtime of the run's programs; None: the site's choice."""
+    """The flags that choose how the run's programs are started. None means the site's value."""
 
     runtime: str | None = None
     python: str | None = None  # the path of an interpreter
@@ -87,15 +87,15 @@ class Request(Value, frozen=True):
     profiler: ProfilerOptions = ProfilerOptions()
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
-    recipe: str | None = None  # by its name, if it is not the first that fits
-    measured_peak: MeasuredPeak | None = None  # what was read from the file of --measured_peak
+    recipe: str | None = None  # the name of a recipe, to use another one than the first that fits
+    measured_peak: MeasuredPeak | None = None  # the contents of the --measured_peak file
     inject_slowdown: float = 0.0
     runs_in: RuntimeOptions = RuntimeOptions()
 
 
 # --- lists in flags, such as --gpus=64,128 ------------------------------------------------------
 
-# The first varies slowest; pgle fastest, so that the runs of a pair are neighbours.
+# In a sweep, the first flag varies slowest and `pgle` fastest, so that runs with and without PGLE are neighbours.
 LISTED = ("backend", "model", "task", "engine", "dtype", "hardware", "gpus", "nodes", "pgle")
 NUMBERS = ("gpus", "nodes")
 
@@ -103,7 +103,7 @@ NUMBERS = ("gpus", "nodes")
 def requests_of(lists: Mapping[str, str | None], rest: Mapping[str, Any]) -> list[Request]:
     """Return a request for every combination of the values of the flags in LISTED, in the order typed.
 
-    `rest` is the same for all.
+    `rest` has the other flags, which are the same for all requests.
     """
     axes = [_values_of(name, lists.get(name)) for name in LISTED]
     typed = [name for name in LISTED if lists.get(name) is not None]
@@ -138,7 +138,7 @@ def whole_number(name: str, word: str) -> int:
 
 
 def command_of(request: Request, command: str) -> str:
-    """The command line that a request would be typed as."""
+    """Return the command line that a user would type for a request."""
     named = ("backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "recipe", "site")
     usual = Request(backend="", model="")
     typed = [(name, value) for name in named if (value := getattr(request, name)) != getattr(usual, name)]
@@ -157,7 +157,7 @@ def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
 
 
 class NoLayoutError(RequestError):
-    """The recipe fits, but has no layout for this number of devices."""
+    """The recipe fits, but it has no layout for this number of devices."""
 
     def __init__(self, recipe: Recipe, gpus: int, hardware: Hardware) -> None:
         self.gpus = gpus
@@ -177,9 +177,9 @@ def resolve(
     backend: Backend,
     kept_profile: Callable[[Benchmark], str] = lambda _: "",
 ) -> Benchmark:
-    """Return the benchmark that a request means. RequestError if it cannot work, NoLayoutError without a layout.
+    """Return the benchmark for a request. RequestError if it cannot work; NoLayoutError if the recipe has no layout.
 
-    `kept_profile` returns the key of the PGLE profile that an earlier run left for a benchmark; empty: none.
+    `kept_profile` returns the key of the PGLE profile that an earlier run left for a benchmark, or an empty text.
     """
     _refuse_secrets(request)
     model = configs.model(request.model)
@@ -201,7 +201,7 @@ def resolve(
         what, where = "does not use XLA, so it has no XLA flags", f"--set=xla_group={name}"
         group = require_capability(backend, CompilerFlags, what, where).flag_group(name, hardware)
     row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
-    if row is None and not backend.layout_settings & knobs_set.keys():  # then it is stated by --set
+    if row is None and not backend.layout_settings & knobs_set.keys():  # otherwise --set defines the layout
         raise NoLayoutError(recipe, gpus, hardware)
     layout = row.knobs if row else {}
     nodes = _choose_nodes(request.nodes, gpus, hardware)
@@ -215,7 +215,7 @@ def resolve(
     parallelism = backend.parallelism(knobs, gpus)
     batch = _choose_batch(own, recipe, parallelism)
     steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
-    domain = hardware.nvlink_domain  # a submission has what NVIDIA's own configuration of it has
+    domain = hardware.nvlink_domain  # not used for MLPerf submissions, whose own configuration sets the variables
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -261,14 +261,14 @@ def resolve(
 
 
 def _refuse_secrets(request: Request) -> None:
-    """Before any message repeats them: what is typed is written to the run's folder."""
+    """Refuse secrets first, before a message can repeat them: what the user types is written to the run folder."""
     known = secrets_here()
     refuse_secrets(request.settings, "--set", known)
     refuse_secrets(to_builtins(request), "the request:", known)
 
 
 def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]:
-    """--set=lora_rank and the like, and the other settings."""
+    """Return the common LoRA settings in --set (lora_rank, ...) and all other settings."""
     if not any(name.startswith("lora_") for name in request.settings):
         return {}, request.settings
     from benchmarks.request import lora_words
@@ -279,7 +279,7 @@ def _adapter_words(request: Request) -> tuple[dict[str, str], Mapping[str, str]]
 def _adapter_settings(
     words: dict[str, str], typed: dict[str, Scalar], knobs: dict[str, Scalar], engine: str, backend: Backend
 ) -> dict[str, Scalar]:
-    """The backend's own settings for adapters in common words; said in both, one would be lost."""
+    """Return the backend's settings for the common LoRA settings. Refuse a setting that is given in both forms."""
     from benchmarks.request import lora_words
 
     own = _adapting(backend).lora_settings_for(engine, lora_words.changed(_adapting(backend).lora(knobs), words))
@@ -300,10 +300,10 @@ def _adapting(backend: Backend) -> TrainsAdapters:
 def peaks_of_devices(
     found: MeasuredPeak | None, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
 ) -> dict[str, Peak]:
-    """The peak of one of the run's devices in each precision.
+    """Return the peak of one of the run's devices in each precision.
 
-    The virtual devices of a CPU share it, so each has its part: peak of a device x devices = peak of the machine. On
-    site local all processes are on one machine; on a cluster of CPUs each node is one.
+    The virtual devices of a CPU share the measured peak of their machine equally. On a local site, all processes run
+    on one machine; on a cluster of CPUs, each node is one machine.
     """
     if found is None:
         return {}
@@ -384,14 +384,14 @@ def _named(request: Request, configs: Configs) -> list[Recipe]:
 
 
 def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
-    """Some of MLPerf's benchmarks train adapters, and their recipes say which."""
+    """Return whether the run trains adapters. An MLPerf benchmark does if its recipe has peft settings."""
     return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
 
 
 def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None, backend: Backend) -> Recipe:
     """Return the recipe for the request, which must fit the hardware and the dtype.
 
-    One that names the model wins, then one with a layout for the GPUs, then the one whose largest scale is smallest.
+    Recipes that name the model come first, then those with a layout for the GPUs, then those of smaller scale.
     """
     site = configs.site(request.site)
     recipes = _named(request, configs)
@@ -428,7 +428,7 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
     if not in_dtype:
         valid = list(dict.fromkeys(dtype for r in on_hardware for dtype in _dtypes(r, home)))
         if valid == _dtypes(on_hardware[0], home):
-            return on_hardware[0]  # whose precisions are then named
+            return on_hardware[0]  # the caller then refuses the dtype and names the recipe's precisions
         raise UnknownName(
             f"no {request.backend} recipe of {request.model} has {request.dtype} on {home}{with_engine}",
             request.dtype or "",
@@ -436,7 +436,7 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
             where=f"--dtype={request.dtype}",
             next_command=f"--dtype={valid[0]}",
         )
-    return min(in_dtype, key=lambda r: _misfits(r, request, hardware))  # of equal ones the first
+    return min(in_dtype, key=lambda r: _misfits(r, request, hardware))  # if several are equal, the first
 
 
 def other_recipes(benchmark: Benchmark, configs: Configs) -> list[str]:
@@ -457,7 +457,7 @@ def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None) -> tup
 
 
 def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
-    """Return the typed engine, or the first with a recipe for the task and the model, or for the task."""
+    """Return the typed engine, otherwise the first with a recipe for the task and the model, or only for the task."""
     if request.engine is None:
         own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
         naming = {r.engine for r in own if request.model in r.models}
@@ -503,7 +503,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
 
 
 def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None = None) -> str:
-    """Return the device whose recipes are used: a100 if the peak is unknown, or without Slurm if no recipe names it.
+    """Return the device type whose recipes apply: a100 for an unknown peak or, without Slurm, for GPUs of no recipe.
 
     The recipes of `backend` are read first, because the others may then not be needed.
     """
@@ -516,7 +516,7 @@ def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None =
 
 
 def layouts_on(recipe: Recipe, hardware: Hardware | None) -> list[Layout]:
-    """Return the layouts for a device; all of them for one that the recipe does not name."""
+    """Return the recipe's layouts for a device; all its layouts if it does not name the device."""
     if hardware is None or hardware.name not in recipe.hardware:
         return recipe.layouts
     return [row for row in recipe.layouts if row.hardware is None or hardware.name in row.hardware]
@@ -527,7 +527,7 @@ def scales(recipe: Recipe, hardware: Hardware | None) -> list[int]:
 
 
 def default_gpus(recipe: Recipe, hardware: Hardware) -> int:
-    """Return the recipe's number of GPUs, or the next smaller one that it has on this hardware."""
+    """Return the recipe's default number of GPUs, or the next smaller one with a layout for this hardware."""
     usual = recipe.defaults.gpus
     return max((gpus for gpus in scales(recipe, hardware) if gpus <= usual), default=usual)
 
@@ -547,7 +547,7 @@ def _refuse_foreign_hardware(site: Site, hardware: Hardware) -> None:
 
 
 def gpus_wanted(request: Request, recipe: Recipe, hardware: Hardware) -> int:
-    """Return --gpus, or the devices of --nodes, or the recipe's default."""
+    """Return --gpus, otherwise the devices of --nodes, otherwise the recipe's default."""
     if request.gpus is not None:
         return request.gpus
     if request.nodes is not None:
@@ -597,7 +597,7 @@ def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
 
 
 def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> Batch:
-    """Return the batch; the layout binds its three sizes."""
+    """Return the batch. The layout determines how its sizes depend on each other."""
     length = own.get("sequence_length", recipe.sequence_length)
     micro = own.get("micro_batch_size", recipe.micro_batch_size)
     accumulation = own.get("gradient_accumulation", recipe.gradient_accumulation)
@@ -625,7 +625,7 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
 
 
 def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
-    """Return the site with the typed runtime and interpreter, without what belongs to its other runtimes."""
+    """Return the site with the typed runtime and interpreter, and without settings of its other runtimes."""
     if python is not None and runtime not in (None, "python"):
         where = f"--runtime={runtime} --python={python}"
         raise RequestError("--python needs --runtime=python", where=where, next_command="--runtime=python")

@@ -1,4 +1,4 @@
-"""The settings of --set: Stepmark's own, env.NAME, xla_FLAG, and the framework's, each with its type."""
+"""Sorts and checks the settings of --set: Stepmark's own, env.NAME, xla_FLAG, and the framework's settings."""
 
 import math
 import re
@@ -11,16 +11,16 @@ from benchmarks.values import Scalar
 
 OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
 
-# What Stepmark writes itself, and would otherwise overwrite in silence.
+# Values that Stepmark sets itself, and would silently overwrite.
 FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
-FLAG_GROUP = "xla_group"  # names several flags of configs/xla_flags.yml
+FLAG_GROUP = "xla_group"  # the name of a group of flags in configs/xla_flags.yml
 PGLE_PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 FILLED_XLA_FLAGS = {
     "xla_force_host_platform_device_count": "--gpus",
     PGLE_PROFILE: "--pgle=nsys, which checks that the profile is read",
 }
 
-# Larger than any size of a training run, and exact as a float.
+# Larger than any size in a training run, and still exact as a float.
 LARGEST_NUMBER = 10**12
 
 
@@ -80,7 +80,7 @@ def _environment_name(key: str, backend: Backend) -> str:
 
 
 def _xla_flag(key: str, text: str) -> str:
-    """XLA_FLAGS is one text that XLA splits at blanks: a blank in a flag would make two of it."""
+    """Check an XLA flag. XLA splits XLA_FLAGS at spaces, so a space would break the flag into two."""
     if key in FILLED_XLA_FLAGS:
         raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=f"use {FILLED_XLA_FLAGS[key]}")
     if not re.fullmatch("[a-z0-9_]+", key) or re.search(r"\s", text):
@@ -90,7 +90,7 @@ def _xla_flag(key: str, text: str) -> str:
 
 def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
     advice = backend.reserved_settings.get(key)
-    if advice is not None:  # what to use instead, or after `nothing: ` why there is nothing to use
+    if advice is not None:  # names the replacement, or gives the reason after `nothing: `
         _, nothing, why = advice.rpartition("nothing: ")
         raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=why if nothing else f"use {why}")
     types = backend.settings()
@@ -115,7 +115,7 @@ def typed(key: str, text: str, kind: str) -> Scalar:
             return text
         number = int(text) if kind == "int" else float(text)
         if not math.isfinite(number) or (kind == "int" and abs(number) > LARGEST_NUMBER):
-            raise ValueError  # JSON has no such number: the run folder could not be read back
+            raise ValueError  # JSON cannot represent the number, so the run folder could not be read again
     except (KeyError, ValueError, OverflowError):
         expected = {"bool": "true or false", "int": "a whole number", "float": "a finite number"}[kind]
         raise RequestError(f"{key}={text} is not {expected}", where=f"--set={key}") from None
@@ -132,7 +132,7 @@ def positive(where: str, number: int) -> int:
 
 
 def check_knobs(knobs: Mapping[str, Scalar], backend: Backend, where: str) -> None:
-    """Settings that come from a config: the framework must know each, with a value of its type."""
+    """Check settings from a config: the framework must know each of them, and its value must have the right type."""
     types = backend.settings()
     for name, value in knobs.items():
         if name not in types:
@@ -142,5 +142,5 @@ def check_knobs(knobs: Mapping[str, Scalar], backend: Backend, where: str) -> No
                 why=f"{backend.title} has no setting of that name",
             )
         allowed = VALUE_TYPES.get(types[name])
-        if allowed is not None and type(value) not in allowed:  # a bool does not count as an int here
+        if allowed is not None and type(value) not in allowed:  # so that True is not accepted as an int
             raise RequestError(f"{name}: {value!r} is not of type {types[name]}", where=where)

@@ -1,7 +1,7 @@
-"""The rules that say which steps of a run count. measuring/window.py applies them.
+"""Defines the rules for which steps of a run are in the window. measuring/window.py applies them.
 
-`steady` is the uniform rule, the same for every backend. `last` and `A-B` are the rules of published recipes, kept so
-that their tables can be reproduced.
+`steady` is the same rule for every backend. `last` and `A-B` are the rules of published recipes. They exist to
+reproduce the tables of these recipes.
 """
 
 import re
@@ -11,7 +11,7 @@ from benchmarks.errors import RequestError, UnknownName
 STEADY = "steady"
 LAST = "last"
 
-# For `steady`: step times have settled once the medians of two successive bins agree, or after the limit.
+# `steady` starts as soon as the medians of two successive intervals (bins) agree, or at the limit.
 BIN_SECONDS = 15.0
 AGREEMENT = 0.0025
 LIMIT_SECONDS = 75.0
@@ -54,13 +54,13 @@ def describe_rule(rule: str) -> str:
 
 
 def last_step_wanted(rule: str) -> int | None:
-    """The last step number an A-B rule asks for; None for rules that take what the run has."""
+    """Return the last step number that an A-B rule needs; None for rules without a fixed range."""
     check_rule(rule)
     wanted = step_range(rule)
     return wanted[-1] if wanted else None
 
 
 def step_range(rule: str) -> range | None:
-    """The steps that an A-B rule counts; None for the other rules."""
+    """Return the steps of an A-B rule; None for the other rules."""
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", rule)
     return range(int(match[1]), int(match[2]) + 1) if match else None
