@@ -1,1 +1,1 @@
-"""Steps -> window, statistics, FLOPs, MFU and the summary of a run. Pure."""
+"""Computes window, statistics, FLOPs and MFU from the steps of a run, and summarises the run. Pure."""

@@ -1,4 +1,4 @@
-"""The reasons of a failed run: the first rank to fail, how, where, and the progress of the run. Pure."""
+"""Finds why a run failed: the rank that failed first, its host and exit, and the run's progress. Pure."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from benchmarks.job_record import AttemptEnd, ProcessEnd, figures_from
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
-# Nothing more is known: a full, missing or renamed folder cannot record the reason.
+# The launcher leaves no other evidence: it cannot record a reason in a full, missing or renamed folder.
 NO_RECORD = "the run has no record of its end, because its launcher was killed or could not write to its folder,"
-# Exit codes of processes that got a signal to stop, and of killed ones (after that signal, or out of memory).
+# Exit codes of processes that ended by SIGTERM, SIGINT or SIGHUP, and of killed processes.
 STOP_CODES = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
 SIGKILL = 9
-# Outcomes with an external cause: for these, processes that got a signal to stop explain nothing.
+# Outcomes with a cause outside the run. For these, a process that was stopped by a signal explains nothing.
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
 
 
@@ -26,9 +26,9 @@ def why_failed(
     processes: int,
     steps: int,
 ) -> list[str]:
-    """The reasons, the first cause first; none where every process trained to its end.
+    """Return the reasons, the first cause first; empty if every process trained to its end.
 
-    `attempts` are those of a queue's job; `processes` and `steps` are how many there were to be.
+    `attempts` are those of a Slurm job. `processes` and `steps` are the expected numbers.
     """
     ends = {end.rank: end for end in record.ends}
     own = first_rank(record.steps)
@@ -53,10 +53,10 @@ def why_failed(
 
 
 def failed_phase(name: str, ended: Sequence[ProcessEnd], worker_ends: Sequence[WorkerEnd]) -> list[str]:
-    """Return why a phase before the measured one failed; empty if it did not. `said`: its programs' own records."""
+    """Return why a phase before the measured one failed; empty if it succeeded. Programs write `worker_ends`."""
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user in phase {name}"]
-    ends = {end.rank: end for end in worker_ends} or None  # not every program writes any
+    ends = {end.rank: end for end in worker_ends} or None  # some programs do not record how they ended
     found = _who_failed_first(ended, ends)
     return [f"phase {name}: {found[0]}", *found[1:]] if found else []
 
@@ -65,7 +65,7 @@ def failed_phase(name: str, ended: Sequence[ProcessEnd], worker_ends: Sequence[W
 
 
 def failure_order(one: ProcessEnd) -> tuple[bool, bool, float, int]:
-    """Sort processes by when they failed: what the job itself saw first, then by the clocks of their nodes."""
+    """Return a sort key for the order of failures: first what the job itself saw, then by the clocks of the nodes."""
     return not one.failed_first, one.time is None, one.time or 0.0, one.rank
 
 
@@ -74,8 +74,8 @@ def first_to_fail(
 ) -> ProcessEnd | None:
     """Return the process that failed first.
 
-    A process that got a signal to stop counts only if no other process failed and the outcome of the job does not
-    explain it.
+    A process that a signal stopped counts only if no other process failed and the job's outcome does not explain the
+    signal.
     """
     failed = [one for one in ended if not _went_well(one, ends)]
     failed.sort(key=failure_order)
@@ -93,7 +93,7 @@ def _who_failed_first(
     reached: Mapping[int, str] | None = None,
     outcome: str = "",
 ) -> list[str]:
-    """The rank that failed first, with its host, and how many were ended after it."""
+    """Return the rank that failed first, with its host, and the number of ranks that were ended after it."""
     first = first_to_fail(ended, ends, outcome)
     if first is None:
         return []
@@ -107,12 +107,12 @@ def _who_failed_first(
 
 
 def _last(reached: Mapping[int, str], rank: int) -> str:
-    """Return the progress of a rank, or of rank 0 if that reports for all."""
+    """Return the progress of a rank, or of rank 0 if only rank 0 reports steps."""
     return reached.get(rank) or reached.get(0, " before its first step")
 
 
 def _went_well(process: ProcessEnd, ends: dict[int, WorkerEnd] | None) -> bool:
-    """Return whether a process succeeded. `ends` is None if the programs of the phase do not record their end."""
+    """Return whether a process succeeded. `ends` is None if the phase's programs do not record how they ended."""
     if process.exit_code != 0:
         return False
     end = ends.get(process.rank) if ends is not None else None
@@ -140,7 +140,7 @@ def how_it_ended(process: ProcessEnd, end: WorkerEnd | None) -> str:
 
 
 def signal_words(number: int) -> str:
-    """11 (SIGSEGV)."""
+    """Return a signal's number and name, such as 11 (SIGSEGV)."""
     try:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Steps of one attempt -> the uniform figures of its window. Pure; one way for runs and for foreign logs."""
+"""Computes the metrics of one attempt from its steps, in the same way for runs and for foreign logs. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from benchmarks.measuring.window import ARTEFACT, choose_window, missing_steps
 from benchmarks.values import PROFILER, Seconds, Step, Value, Window
 
 SECONDS_A_DAY = 86_400
-# What follows from the step times, and is unknown with them.
+# Metrics that are computed from the step times, and are unknown without them.
 SPEED_FIGURES = (
     "tokens_per_second",
     "tokens_per_second_effective",
@@ -27,9 +27,9 @@ SPEED_FIGURES = (
     "mfu",
     "hfu",
 )
-FEWEST_FOR_95_PERCENT = 30  # counted steps: with fewer, steps that are much alike leave an interval of 66 to 86%
-MOST_ARTEFACTS = 0.2  # of the steps; with more, the remaining window proves nothing
-RECORDED = (PROFILER, "pgle")  # reasons to exclude a step whose time includes a profiler or a compiler
+FEWEST_FOR_95_PERCENT = 30  # with fewer similar steps, the real coverage of the interval is only 66 to 86%
+MOST_ARTEFACTS = 0.2  # largest share of artefacts; with more, the other steps prove nothing either
+RECORDED = (PROFILER, "pgle")  # these steps are excluded because a profiler or a compiler ran during them
 
 
 class SecondsPerStep(Value, frozen=True):
@@ -41,13 +41,13 @@ class SecondsPerStep(Value, frozen=True):
 
 
 class Figures(Value, frozen=True):
-    """The figures of one window, before anybody judged whether the run is valid."""
+    """The metrics of one window, before the run is judged valid or invalid."""
 
     window: Window
     seconds_per_step: SecondsPerStep
     null_because: dict[str, str]
-    complaints: list[str]  # why the figures cannot be right
-    notes: list[str] = []  # what a reader must know of them
+    complaints: list[str]  # why the metrics cannot be correct
+    notes: list[str] = []  # warnings for readers of the metrics
     tokens_per_second: float | None = None
     tokens_per_second_effective: float | None = None
     tokens_per_second_per_gpu: float | None = None
@@ -56,13 +56,13 @@ class Figures(Value, frozen=True):
     hfu: list[Mfu] | None = None
 
 
-Resolution = Callable[[float], float]  # a time -> what its last printed digit is worth
+Resolution = Callable[[float], float]  # a time -> the value of its last printed digit
 
 
 def measure(
     workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution | None = None
 ) -> tuple[Figures, list[Step]]:
-    """The figures of one attempt as one rank reported it, and its steps with their exclusions named."""
+    """Return the metrics of one attempt from one rank's steps, and these steps with the reason for each exclusion."""
     window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
     counted = [step for step in marked if step.excluded_because is None]
     seconds = usable_seconds(counted)
@@ -91,7 +91,7 @@ def measure(
         complaints=complaints + impossible,
         notes=notes + _above_the_peak(workload, entries or []) + few_steps(len(seconds)),
     )
-    if workload.model.uncounted and not workload.model.vocabulary_size:  # it trains on no tokens
+    if workload.model.uncounted and not workload.model.vocabulary_size:  # the model does not train on tokens
         rates = [name for name in SPEED_FIGURES if name not in ("mfu", "hfu")]
         figures = msgspec.structs.replace(figures, **dict.fromkeys(rates))
         nulls |= dict.fromkeys(rates, workload.model.uncounted)
@@ -99,7 +99,7 @@ def measure(
 
 
 def usable_seconds(steps: Sequence[Step]) -> list[float]:
-    """Return the step times that are durations, as in window.py."""
+    """Return the step times that are finite and not negative, as in window.py."""
     times = [step.seconds for step in steps if step.seconds is not None]
     return [seconds for seconds in times if math.isfinite(seconds) and seconds >= 0]
 
@@ -122,10 +122,10 @@ def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, 
 
 
 def _effective(workload: Workload, marked: list[Step], counted: list[Step], nulls: dict[str, str]) -> float | None:
-    """Tokens over elapsed: every step from the window's first to its last, excluded ones between them too.
+    """Return tokens over elapsed time, from the window's first to its last step, with excluded steps between them.
 
-    Steps in RECORDED are excluded with their tokens and their time, because a profiler or compiler shared that time.
-    The same holds for the excess.
+    Steps in RECORDED are excluded with their tokens and their time, because a profiler or compiler used part of that
+    time. The same holds for the excess.
     """
     first, last = marked.index(counted[0]), marked.index(counted[-1])
     inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]
@@ -152,7 +152,7 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
 def _faster_than_the_peak(
     workload: Workload, marked: Sequence[Step], median: float = math.inf
 ) -> tuple[list[str], list[str]]:
-    """Complaints and notes. If many steps or the median beat the peak, the log belongs to another benchmark."""
+    """Return complaints and notes. If many steps or the median beat the peak, the log is from another benchmark."""
     fastest = fastest_possible_seconds(workload) or 0.0
 
     def too_fast(steps: Sequence[Step]) -> int:
@@ -168,9 +168,9 @@ def _faster_than_the_peak(
 
 
 def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
-    """Return a note for each peak of the run's precision that the first convention's rate exceeds.
+    """Return a note for each peak, in the run's precision, that the run exceeds under the first convention.
 
-    An achievable rate is not a limit.
+    Achievable rates are not limits, so they are ignored.
     """
     limits = [one for one in entries if one.table != ACHIEVABLE and one.precision_peak == workload.dtype]
     return [
@@ -182,7 +182,7 @@ def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
 
 
 def few_steps(count: int) -> list[str]:
-    """Return a note if the interval may hold less often than it claims."""
+    """Return a note if there are too few steps for an interval with 95% coverage."""
     if not statistics.FEWEST_VALUES <= count < FEWEST_FOR_95_PERCENT:
         return []
     return [f"the 95% interval of {count} steps may be too narrow: count {FEWEST_FOR_95_PERCENT} steps or more"]

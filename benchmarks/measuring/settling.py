@@ -1,9 +1,9 @@
-"""Find the steps before the step time settles, and decide whether the steps after that still move. Pure.
+"""Finds the steps before the step time settles, and judges whether the steps after that still move. Pure.
 
-Step times move by a trend, or in a jump, such as when a machine overheats. A trend is assumed to continue until
-LONGEST_DRIFT_SECONDS after stepping began. A run is settled if its steps rule out that this shifts the median by
-MATTERS_PERCENT, still moving if they show movement, and otherwise too short or too noisy to decide. The rule was
-chosen by simulation: tests/benchmarks/measuring/test_settling.py.
+Step times move gradually (a trend) or at once (a jump), such as when a machine overheats. A trend is assumed to
+continue until LONGEST_DRIFT_SECONDS after the first step. A run is settled if its steps rule out that movement shifts
+the median by MATTERS_PERCENT. It is still moving if its steps show movement, and otherwise too short or too noisy to
+decide. The rule was chosen by simulation: tests/benchmarks/measuring/test_settling.py.
 """
 
 import math
@@ -16,30 +16,30 @@ import msgspec
 from benchmarks.request.window_rule import AGREEMENT, BIN_SECONDS, LIMIT_SECONDS
 from benchmarks.values import Settling, Window
 
-FEWEST_STEPS = 5  # a run that would settle later keeps all its steps
+FEWEST_STEPS = 5  # if fewer steps remained after settling, the run keeps all its steps
 
 MATTERS_PERCENT = 0.5
 LONGEST_DRIFT_SECONDS = 600.0
 BLOCKS = 8
-END_BLOCKS = 2  # on either side of a jump that is ruled out; one nearer to an end is only looked for
-STUDENT_T = 2.447  # of a 95% interval, for a line through 8 blocks
-# Both in standard errors, and wider than Student's t: neighbouring blocks are alike, for step times have long memory;
-# and a movement is looked for in several places.
+END_BLOCKS = 2  # a jump with fewer blocks on one side need not be ruled out; it matters only if it is seen
+STUDENT_T = 2.447  # half-width of a 95% interval in standard errors, for a line through 8 blocks
+# Thresholds in standard errors. They exceed Student's t, because the memory of step times makes neighbouring blocks
+# similar, and because movement is tested at several places.
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
-CERTAIN = 2 * SEEN  # names a movement that matters only a little, unless all others are ruled out
-SMALLEST_ERROR = 1e-9  # percent; of step times that do not vary
+CERTAIN = 2 * SEEN  # the threshold for a movement below MATTERS_PERCENT; ignored if all others are ruled out
+SMALLEST_ERROR = 1e-9  # in percent; the standard error if step times do not vary
 
 
 class TimedStep(msgspec.Struct, frozen=True):
-    """One counted step: how long it took, and when it ended."""
+    """The duration of one counted step, and the time at which it ended."""
 
     seconds: float
-    ended: float  # seconds since stepping began
+    ended: float  # seconds since the first step started
 
 
 class Movement(NamedTuple):
-    """The change of the step time over `seconds`, above 0 if it gets slower, and its standard error."""
+    """A change of the step time within `seconds`, in percent, with its standard error. Positive means slower."""
 
     percent: float
     error: float
@@ -49,15 +49,15 @@ class Movement(NamedTuple):
         return abs(self.percent) + BOUND * self.error
 
     def clearness(self) -> float:
-        """Return the change in standard errors."""
+        """Return the size of the change in standard errors."""
         return abs(self.percent) / max(self.error, SMALLEST_ERROR)
 
 
 class Judgement(NamedTuple):
     settling: Settling
-    drift_percent_per_minute: float | None = None  # above 0: it gets slower
+    drift_percent_per_minute: float | None = None  # positive: steps get slower
     median_off_percent: float | None = None
-    steps_to_tell: int | None = None  # of a run too short to tell: how many might do
+    steps_to_tell: int | None = None  # only if the run is too short: the number of steps that may be enough
 
 
 TOO_SHORT = Judgement("too short")
@@ -72,11 +72,11 @@ STEPS_TO_TELL = "window.steps_to_tell"
 
 
 def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: int) -> int | None:
-    """The position of the first step after settling; None where the run ends before.
+    """Return the position of the first step after settling; None if the run ends before it settles.
 
-    Settling is a matter of seconds (power, thermals), not of steps; the constants were measured on 1,194 public
-    MLPerf logs. Stepping starts with the first step that could count: a device that compiles or collects a profile
-    is not yet under the load that settles it. `seconds` is None for a step that cannot count.
+    Settling depends on seconds (power, thermals), not on steps; the constants were measured on 1,194 public MLPerf
+    logs. Time counts from the first step that can be in the window, because compiling or collecting a profile does
+    not load the device in the same way. `seconds` is None for a step that cannot be in the window.
     """
     from statistics import median
 
@@ -108,9 +108,9 @@ def before_settling(seconds: Sequence[float]) -> Judgement:
 
 
 def judge(steps: Sequence[TimedStep], counted: Sequence[TimedStep], before: int) -> Judgement:
-    """Whether the median of the counted steps may be off, by the medians of 8 blocks of all steps after settling.
+    """Judge whether the median of the counted steps may be wrong, from the medians of 8 blocks of all later steps.
 
-    `before` is how many steps the run has before them.
+    `steps` are all steps after settling. `before` is the number of steps before them.
     """
     from statistics import median
 
@@ -124,18 +124,18 @@ def judge(steps: Sequence[TimedStep], counted: Sequence[TimedStep], before: int)
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
     end, middle = steps[-1].ended, (counted[0].ended + counted[-1].ended) / 2
-    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # to the end of a drift
+    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # seconds until a trend is assumed to end
     slope, slope_error = _line(at, percent)
     trend = Movement(slope * left, slope_error * left, left)
-    # From the blocks before each one to those from it on.
+    # One possible jump in front of each block except the first: blocks before it are 0, all others are 1.
     after = [[float(other >= block) for other in range(BLOCKS)] for block in range(1, BLOCKS)]
     jumps = [Movement(*_line(one, percent), at[-1] - at[0]) for one in after]
     inner = jumps[END_BLOCKS - 1 : 1 - END_BLOCKS]
     found = _verdict([trend, *inner], [jumps[0], jumps[-1]])
     if found.settling != "too short":
         return found
-    # How many times the steps, as noisy as these, would rule out that the median is off: errors shrink with the
-    # square root of the steps, that of a trend over a fixed time with their power of 1.5.
+    # Estimate how many times more steps, with the same noise, would rule out a wrong median. The error of a jump
+    # shrinks with the square root of the steps, and the error of a trend over a fixed time with their power of 1.5.
     error = max(slope_error * (end - middle), *(jump.error for jump in inner))
     needed = (1 + BOUND) / MATTERS_PERCENT
     longer = max((needed * error) ** 2, (needed * slope_error * LONGEST_DRIFT_SECONDS) ** (2 / 3))
@@ -147,7 +147,7 @@ def _fewest(seconds: float, typical: float) -> float:
 
 
 def _rounded(steps: float) -> int | None:
-    """Up, to two digits; None beyond all numbers."""
+    """Round up to two digits; None for infinity."""
     if not math.isfinite(steps):
         return None
     unit: int = 10 ** max(0, math.floor(math.log10(steps)) - 1)
@@ -167,7 +167,7 @@ def _verdict(movements: Sequence[Movement], at_ends: Sequence[Movement]) -> Judg
 
 
 def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Slope of the least squares line, and its standard error by the scatter around it."""
+    """Return the slope of the least squares line, and the standard error from the scatter around the line."""
     count = len(at)
     centre, level = math.fsum(at) / count, math.fsum(values) / count
     width = math.fsum((x - centre) ** 2 for x in at)

@@ -1,4 +1,4 @@
-"""Compute result.json from the records of a run: the metrics, their validity and the reasons. Pure."""
+"""Computes result.json from the records of a run: the metrics, their validity and the reasons. Pure."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -39,7 +39,7 @@ MADE_UP_DATA = ("mock", "synthetic")
 NO_TEXT = "data: no text was read"
 SLOWED = "slowed on purpose:"
 ALONE = "fewer than two ranks have times for the counted steps"
-NOT_ON_RANK_0 = "not_on_rank_0"  # a step that only other ranks have reported
+NOT_ON_RANK_0 = "not_on_rank_0"  # rank 0 did not report this step, but other ranks did
 
 Status = Literal["valid", "invalid", "failed"]
 
@@ -56,14 +56,14 @@ class Loss(Value, frozen=True):
 
 
 class Pgle(Value, frozen=True):
-    """Profile-guided latency estimation: how it was asked for, and whether the measured steps really had it."""
+    """Profile-guided latency estimation: the requested way, and whether the measured steps really used it."""
 
     way: str
     seen: PgleSeen
 
 
 class Result(Value, frozen=True):
-    """result.json. A metric that cannot be known is null, and `null_because` gives the reason."""
+    """The contents of result.json. A metric that cannot be known is null, and `null_because` gives the reason."""
 
     schema_version: int
     run_id: str
@@ -85,14 +85,14 @@ class Result(Value, frozen=True):
     reported_by_framework: dict[str, Scalar | None]
     null_because: dict[str, str]
     notes: list[str]
-    attempts: list[AttemptEnd] = []  # how each ended, in order; the last completed one gives the figures
+    attempts: list[AttemptEnd] = []  # how each attempt ended, in order; the last completed one gives the metrics
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
-    pgle: Pgle | None = None  # None: it was off
-    not_comparable: list[str] = []  # why the metrics must not be compared; empty: they can be
+    pgle: Pgle | None = None  # None: --pgle=off
+    not_comparable: list[str] = []  # why the metrics must not be compared; empty if they can be
     hfu: list[Mfu] | None = None  # MFU that includes recomputed FLOPs
-    slowed_by: float = 0.0  # --inject_slowdown, as a fraction: no baseline may hold such a run
-    mlperf: MlperfOutcome | None = None  # from the log of an MLPerf submission; None: not a submission, or no log
+    slowed_by: float = 0.0  # the fraction of --inject_slowdown; such a run is never part of a baseline
+    mlperf: MlperfOutcome | None = None  # from an MLPerf submission's log; None: not a submission, or without a log
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -103,16 +103,16 @@ class RunEvidence(Value, frozen=True):
 
     benchmark: Benchmark
     run_id: str
-    record: RunRecord  # what the last attempt wrote
-    ended: Sequence[ProcessEnd]  # the processes of its measured phase
+    record: RunRecord  # what the workers of the attempt wrote
+    ended: Sequence[ProcessEnd]  # how the processes of the measured phase ended
     provenance_digest: str | None = None
     notes: Sequence[str] = ()
-    failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured one never ran
-    attempts: Sequence[AttemptEnd] = ()  # of a queue's job
-    processes: int = 0  # that its measured phase was to have
+    failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured phase never started
+    attempts: Sequence[AttemptEnd] = ()  # the attempts of a Slurm job; empty for a local run
+    processes: int = 0  # the number of processes that the plan has for the measured phase
     sampled: Iterable[NodeRecord] = ()  # telemetry of the machines during the attempt
-    recompute: Recompute | None = None  # what the backend computes twice; None: not known
-    interrupted: bool = False  # by the user, in the measured phase or in an earlier one
+    recompute: Recompute | None = None  # the operations that the backend recomputes; None: unknown
+    interrupted: bool = False  # whether the user stopped the run, in the measured phase or in an earlier one
 
 
 def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
@@ -128,13 +128,13 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         evidence.attempts,
         evidence.failed_before,
         processes=evidence.processes,
-        # A submission ends at its target, and its log need not tell its steps.
+        # A submission ends when it reaches its target, and its log may not list its steps.
         steps=0 if benchmark.is_submission else benchmark.steps,
     )
     if failures and not evidence.interrupted:
         failures = [*lost_gpus(evidence.sampled), *failures]
     no_window = not own and (failures or benchmark.is_submission)
-    complaints = [] if no_window else figures.complaints  # without a step there is no window
+    complaints = [] if no_window else figures.complaints  # a run without steps has no window to complain about
     pgle = _pgle(benchmark, record, failures)
     doubts = [
         *(f"rank {end.rank}: {failure}" for end in record.ends for failure in end.failures),
@@ -183,7 +183,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         mlperf=record.mlperf,
     )
     result = _with_machines(result, benchmark, record, evidence.sampled, marked)
-    # Exclusions are decided on rank 0; the other ranks' steps carry the same reason.
+    # Exclusions are decided from the steps of rank 0. The same steps of other ranks get the same reason.
     reasons = {step.step: step.excluded_because for step in marked}
     return result, EachTime(
         lambda: (
@@ -211,7 +211,7 @@ def _with_machines(
     sampled: Iterable[NodeRecord],
     marked: Sequence[Step],
 ) -> Result:
-    """Return the telemetry of the machines, and the spread of the ranks."""
+    """Add the telemetry of the machines and the spread between ranks to the result."""
     counted = {step.step for step in marked if step.excluded_because is None}
     unclaimed = None if result.seconds_per_step.median is not None else result.null_because.get("seconds_per_step")
     found, why = of_run(sampled, benchmark, record, marked, result.window, unclaimed)
@@ -224,7 +224,7 @@ def _with_machines(
 
 
 def not_comparable(benchmark: Benchmark) -> list[str]:
-    """A profiler takes time from the steps, also from those it does not record."""
+    """Return why the metrics must not be compared. A profiler slows all steps, even those that it does not record."""
     if benchmark.instruments.profile == "none":
         return []
     return [f"profiled (--profile={benchmark.instruments.profile}): recording changes the measured times"]
@@ -239,7 +239,7 @@ def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> P
 
 
 def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> list[str]:
-    """Return why a requested PGLE does not count. On a CPU, jax performs the same steps without any gain."""
+    """Return why requested PGLE was not applied. On a CPU, recompiling is enough: PGLE brings no gain there."""
     if pgle is None or pgle.seen.applied or failed:
         return []
     if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
@@ -264,7 +264,7 @@ def _why_unknown(
     provenance_digest: str | None,
     reported: dict[str, Scalar | None],
 ) -> dict[str, str]:
-    """The reason for each null of a run that is not a speed figure."""
+    """Return the reason for each null in a run's result, except for the metrics of speed."""
     found = unknown_figures(window, loss, reported)
     for name in ("parameters", "trainable_parameters"):
         if facts is None:
@@ -296,7 +296,7 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
 
 
 def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
-    """Return differences between the framework's own counts (arrays, mesh) and the benchmark."""
+    """Return how the parameters and the mesh that the framework reported differ from the benchmark."""
     model, lora = benchmark.model, benchmark.lora
     asked = flops.held_parameter_count(model, lora)
     trained = flops.trainable_parameter_count(model, lora)
@@ -318,7 +318,7 @@ def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
 
 
 def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: bool) -> tuple[Figures, list[str]]:
-    """A failed run and an emulated precision report no speed."""
+    """Remove the metrics of speed from the result of a failed run, and of a run whose precision is emulated."""
     if failed:
         reason, notes = "the run failed", []
     elif benchmark.dtype in benchmark.hardware.emulated:
