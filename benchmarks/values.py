@@ -1,7 +1,6 @@
-"""The words of Stepmark as frozen values: what is read from configs, resolved, planned, run and counted.
+"""Immutable values for everything that Stepmark reads from configs, resolves, plans, runs and summarises.
 
-Nothing here computes or does I/O. Units are in the names. Unknown keys are refused when a
-value is read from a file.
+Nothing here computes or does I/O. Field names contain their units. Reading a value from a file refuses unknown keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,13 +10,13 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 
 Scalar = bool | int | float | str
-Architecture = Literal["amd64", "arm64"]  # of a node's CPU, as container registries call it
-ImageNames = str | dict[Architecture, str]  # a container image for all architectures, or one for each
+Architecture = Literal["amd64", "arm64"]  # a node's CPU architecture, as container registries name it
+ImageNames = str | dict[Architecture, str]  # one container image for all architectures, or one for each
 Made = TypeVar("Made")
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every value: immutable, keyword-only, strict about its keys."""
+    """The base class of all values: immutable, keyword-only, and strict about unknown keys."""
 
 
 # --- read from configs ------------------------------------------------------------------------
@@ -27,7 +26,7 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 ADAPTED = "^(query_key_value|attention_output|mlp_input|mlp_output|query|key|value|gate|up)$"
 AbsolutePath = Annotated[str, msgspec.Meta(pattern="^/")]
 VariableName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # of a step, as read from a file; 0 if the file rounded it
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # a step time read from a file; 0 if the file rounded it to 0
 
 
 class Model(Value, frozen=True):
@@ -41,35 +40,35 @@ class Model(Value, frozen=True):
     attention_heads: Positive
     query_groups: Positive
     head_dim: Positive
-    vocabulary_size: Annotated[int, msgspec.Meta(ge=0)]  # 0: it predicts no tokens
+    vocabulary_size: Annotated[int, msgspec.Meta(ge=0)]  # 0: the model does not predict tokens
     tied_embeddings: bool
     rope_theta: float
     norm_epsilon: float
     max_sequence_length: Positive
-    backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the settings that name this model there
+    backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the backend's settings that select this model
     source: str
     date: str
-    uncounted: str = ""  # why no formula here counts its parameters and FLOPs
+    uncounted: str = ""  # why Stepmark has no formula for the model's parameters and FLOPs; empty: it has one
 
 
 class Peak(Value, frozen=True):
-    """One dense matmul rate and its source."""
+    """A dense matmul rate with its source."""
 
     tflops: Annotated[float, msgspec.Meta(gt=0)]
     source: str
 
 
 class Rate(Value, frozen=True):
-    """The rate of one device over one kind of connection, one way, in decimal GB/s, and its source."""
+    """The one-way rate of a device over one kind of connection, in decimal GB/s, with its source."""
 
     gb_s: Annotated[float, msgspec.Meta(gt=0)]
     source: str
-    achievable_gb_s: Annotated[float, msgspec.Meta(gt=0)] | None = None  # what collectives reach of it
+    achievable_gb_s: Annotated[float, msgspec.Meta(gt=0)] | None = None  # the rate that collectives reach in practice
     achievable_source: str = ""
 
 
 class NvlinkDomain(Value, frozen=True):
-    """Nodes joined by NVLink: a job should stay within one domain. `environment` configures NCCL for it."""
+    """A group of nodes joined by NVLink, in which a job should stay. `environment` configures NCCL for it."""
 
     nodes: Positive
     source: str
@@ -77,24 +76,24 @@ class NvlinkDomain(Value, frozen=True):
 
 
 class CompileTarget(Value, frozen=True):
-    """Properties of a GPU that a compiler needs if the GPU is not in this machine."""
+    """Properties of a GPU that a compiler needs if this machine does not have the GPU."""
 
-    compute_capability: str  # such as 9.0a; the letter stands for what later devices lack
+    compute_capability: str  # such as 9.0a; the letter marks features that later devices do not have
     multiprocessors: Positive
     fpus_per_multiprocessor: Positive
     clock_ghz: float
     memory_bytes: Positive
     memory_bytes_per_second: Positive
     l2_cache_bytes: Positive
-    shared_memory_bytes: Positive  # of a multiprocessor
-    shared_memory_of_a_block_bytes: Positive  # the most that a kernel may ask for
+    shared_memory_bytes: Positive  # per multiprocessor
+    shared_memory_of_a_block_bytes: Positive  # the maximum that one kernel may request
     source: str
     date: str
     nvlinks: int = 0
 
 
 class MeasuredPeak(Value, frozen=True):
-    """The peak of the whole device in each precision, from a file of launch/peak.py."""
+    """The peak of a whole device in each precision, read from a file that launch/peak.py wrote."""
 
     file: str
     platform: str
@@ -105,65 +104,65 @@ class MeasuredPeak(Value, frozen=True):
 
 
 class Hardware(Value, frozen=True):
-    """A device type. A CPU is one too: its "gpus" are virtual devices and it has no published peak."""
+    """A device type. CPUs are included: their "gpus" are virtual devices, and they have no published peak."""
 
     name: str
     title: str
     kind: Literal["gpu", "tpu", "cpu"]
-    platform: Literal["cuda", "rocm", "tpu", "cpu"]  # the software below the framework
-    device_names: list[str]  # what the frameworks and drivers call it, compared whole and case-insensitively
+    platform: Literal["cuda", "rocm", "tpu", "cpu"]  # the software that the framework uses to reach the device
+    device_names: list[str]  # the device's names in frameworks and drivers; case does not matter
     devices_per_node: Positive
-    memory_gb: float | None  # decimal GB a device; None: the host's memory
+    memory_gb: float | None  # decimal GB per device; None: devices share the host's memory
     peaks: dict[str, Peak]  # precision -> dense datasheet peak
     achievable: dict[str, Peak]  # precision -> measured matmul peak
-    emulated: list[str]  # precisions that run but prove nothing about speed
+    emulated: list[str]  # precisions that run, but whose speed has no meaning
     source: str
     date: str
-    published: dict[str, Peak] = {}  # precision -> another peak, which published tables of MFU divide by
-    rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to its memory, within a node, between nodes
-    nvlink_domain: NvlinkDomain | None = None  # None: NVLink ends at a node
-    compile_target: CompileTarget | None = None  # None: nothing can be compiled for it on another machine
-    cpu_architecture: Architecture | None = None  # of the nodes it is sold in; None: of either, or not a container's
+    published: dict[str, Peak] = {}  # precision -> the peak that published MFU tables use, if it differs
+    rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to device memory, within a node, between nodes
+    nvlink_domain: NvlinkDomain | None = None  # None: NVLink does not connect nodes
+    compile_target: CompileTarget | None = None  # None: other machines cannot compile for this device
+    cpu_architecture: Architecture | None = None  # of nodes with this device; None: it varies, or is not needed
     cpu_architecture_source: str = ""
 
     @property
     def memory_bytes(self) -> float | None:
-        """Return the memory of a device as its driver reports it, otherwise as the datasheet rounds it."""
+        """Return a device's memory as the driver reports it, otherwise the rounded size from the datasheet."""
         if self.memory_gb is None:
             return None
         return self.memory_gb * 1e9 if self.compile_target is None else self.compile_target.memory_bytes
 
 
 class JobOptions(Value, frozen=True):
-    """Slurm options of every job of a site. An option that is None, false or empty is omitted."""
+    """The Slurm options for every job of a site. An option that is None, false or empty is omitted."""
 
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     time: str = "1:00:00"
-    gpus: Literal["gres", "gpus_per_node", "none"] = "gres"  # how a node's GPUs are asked for; never for a CPU
+    gpus: Literal["gres", "gpus_per_node", "none"] = "gres"  # the option that requests GPUs; not used for CPUs
     exclusive: bool = True
-    memory: str | None = "0"  # "0": all that a node has
-    singleton: bool = True  # one job at a time: two that share a network would measure each other
+    memory: str | None = "0"  # "0": all memory of a node
+    singleton: bool = True  # run one job at a time, because jobs that share a network would slow each other
     reservation: str | None = None
     constraint: str | None = None
     nodelist: str | None = None
     exclude: str | None = None
-    segment: int | Literal["none"] | None = None  # None: as many nodes as NVLink joins; "none": not asked for
+    segment: int | Literal["none"] | None = None  # nodes in one network block; None: as NVLink joins; "none": any
     nice: int | None = None
     comment: str | None = None
-    mpi: str | None = None  # for srun, such as pmix
-    check: bool = True  # first, on one node: are the framework, its programs and the GPUs there?
-    requeue: bool = False  # after a node has failed: a second attempt in the same run
-    warn_seconds: int = 60  # how long before the time limit the workers get a signal to stop
-    arguments: list[str] = []  # anything else, as sbatch takes it
+    mpi: str | None = None  # srun's --mpi, such as pmix
+    check: bool = True  # check on one node first whether the framework, its programs and the GPUs are available
+    requeue: bool = False  # after a node has failed, start a second attempt in the same run
+    warn_seconds: int = 60  # how long before the time limit Slurm sends a signal to stop to the workers
+    arguments: list[str] = []  # other sbatch options
 
 
 class Container(Value, frozen=True):
-    """How containers are started: by pyxis on a cluster, by docker, podman or apptainer on one machine."""
+    """How containers are started: with pyxis on a cluster, with docker, podman or apptainer on one machine."""
 
-    images: AbsolutePath | None = None  # the folder of the image files, as every node sees it; docker has its own
-    program: Literal["docker", "podman", "apptainer"] | None = None  # on one machine; None: the first that is there
+    images: AbsolutePath | None = None  # the folder of image files, with the same path on every node; not for docker
+    program: Literal["docker", "podman", "apptainer"] | None = None  # for one machine; None: the first installed one
     # HOST:CONTAINER, in addition to the checkout and the run's folder
     mounts: list[Annotated[str, msgspec.Meta(pattern="^/[^:]*:/")]] = []
     workdir: str | None = None
@@ -172,21 +171,21 @@ class Container(Value, frozen=True):
 
 
 class Slurm(Value, frozen=True):
-    """A Slurm cluster, as its users see it."""
+    """A Slurm cluster as its users see it."""
 
-    # what every node sees under the same path
+    # folders that all nodes have under the same path
     shared_folders: Annotated[list[AbsolutePath], msgspec.Meta(min_length=1)]
-    # the devices of its nodes, names of configs/hardware
+    # the device types of the cluster's nodes, by their names in configs/hardware
     hardware: Annotated[list[str], msgspec.Meta(min_length=1)]
     options: JobOptions = JobOptions()
-    configuration: str | None = None  # a slurm.conf; None: the one this machine uses
-    max_jobs: int = 1  # of one sweep, in the queue at once
-    bus_bandwidth_gb_s: float | None = None  # what NCCL's all-reduce over all nodes must reach
+    configuration: str | None = None  # the path of a slurm.conf; None: this machine's default
+    max_jobs: int = 1  # the most jobs of one sweep in the queue at the same time
+    bus_bandwidth_gb_s: float | None = None  # the bandwidth that NCCL's all-reduce over all nodes must reach
     bus_bandwidth_source: str | None = None
 
 
 class Site(Value, frozen=True):
-    """A place to run. `environment` holds the variables that the cluster's network needs in every job."""
+    """A place where runs execute. `environment` has the variables that its network needs in every job."""
 
     name: str
     kind: Literal["local", "slurm"]
@@ -194,17 +193,17 @@ class Site(Value, frozen=True):
     runtime: Literal["venv", "container", "python"]
     source: str
     date: str
-    slurm: Slurm | None = None  # for kind slurm
-    container: Container | None = None  # for runtime container
-    images: dict[str, ImageNames] = {}  # for runtime container: engine -> the image used instead of Stepmark's
-    # for runtime python: the interpreter, or one for each engine
+    slurm: Slurm | None = None  # set if kind is slurm
+    container: Container | None = None  # set if runtime is container
+    images: dict[str, ImageNames] = {}  # if runtime is container: engine -> the image that replaces Stepmark's image
+    # if runtime is python: one interpreter for all engines, or one for each engine
     python: AbsolutePath | dict[str, AbsolutePath] | None = None
     environment: dict[VariableName, str] = {}
-    typed: list[str] = []  # the flags that were laid over what the site's file says; in no file
+    typed: list[str] = []  # flags that replaced a value of the site's file; never set in the file
 
 
 class When(Value, frozen=True):
-    """The condition of an overlay: every field given must match."""
+    """The condition of an overlay. Every field that is set must match."""
 
     model: list[str] | None = None
     dtype: list[str] | None = None
@@ -214,7 +213,7 @@ class When(Value, frozen=True):
 
 
 class Overlay(Value, frozen=True):
-    """Additional values of a recipe if a condition holds; later overlays win."""
+    """Additional values of a recipe if a condition holds. Later overlays override earlier ones."""
 
     when: When = When()
     reason: str = ""
@@ -233,11 +232,11 @@ class Lora(Value, frozen=True):
 
 
 class Layout(Value, frozen=True):
-    """One scale a recipe is made for, and the backend's own settings that shard it."""
+    """A number of GPUs that a recipe supports, and the backend's settings that shard the work for it."""
 
     gpus: Positive
     knobs: dict[str, Scalar]
-    hardware: list[str] | None = None  # whose nodes hold it; None: the whole recipe's
+    hardware: list[str] | None = None  # the devices that it fits; None: all devices of the recipe
 
 
 class RecipeDefaults(Value, frozen=True):
@@ -257,10 +256,10 @@ class Recipe(Value, frozen=True):
     task: str
     models: list[str]
     hardware: list[str]
-    dtypes: dict[str, list[str]]  # hardware name, or "*" -> the precisions the recipe has there
+    dtypes: dict[str, list[str]]  # hardware name, or "*" -> the precisions that the recipe supports there
     defaults: RecipeDefaults
     sequence_length: Positive
-    micro_batch_size: Positive  # sequences a device and micro-step
+    micro_batch_size: Positive  # sequences per device and micro-step
     gradient_accumulation: Positive
     window: str
     data: str
@@ -274,7 +273,7 @@ class Recipe(Value, frozen=True):
 
 
 class Parallelism(Value, frozen=True):
-    """The division of work among devices; the product of all but virtual_pipeline is the device count."""
+    """The division of work among devices. The product of all axes except virtual_pipeline is the device count."""
 
     data: int = 1
     fsdp: int = 1
@@ -293,7 +292,7 @@ class Parallelism(Value, frozen=True):
         return [(name, getattr(self, name)) for name in names if getattr(self, name) > 1]
 
     def short(self) -> str:
-        """Return the axes in the letters of the recipes, such as TP4 PP2 CP1; FSDP and VP only if they are used."""
+        """Return the axes as recipes abbreviate them, such as TP4 PP2 CP1. FSDP and VP appear only if used."""
         always = f"TP{self.tensor} PP{self.pipeline} CP{self.context}"
         virtual = f" VP{self.virtual_pipeline}" if self.virtual_pipeline > 1 else ""
         sharded = f" FSDP{self.fsdp}" if self.fsdp > 1 else ""
@@ -305,7 +304,7 @@ class Profiling(Value, frozen=True):
 
     ranks: list[int]
     start_step: int
-    stop_step: int  # the last one that is recorded
+    stop_step: int  # the last recorded step
     gpu_metrics: bool = False
     cpu: bool = False
 
@@ -314,14 +313,14 @@ class RecipeReference(Value, frozen=True):
     name: str
     source: str
     date: str
-    global_batch_size: int | None = None  # the recipe's own at this scale; None if the recipe does not list the scale
+    global_batch_size: int | None = None  # the recipe's value at this scale; None if the recipe has no such scale
 
 
-SUBMISSION_ENGINE = "mlperf_"  # and its name: an engine in which NVIDIA's own program runs, and no worker of Stepmark
+SUBMISSION_ENGINE = "mlperf_"  # begins the engines that run NVIDIA's own program, without a Stepmark worker
 
 
 class Batch(Value, frozen=True):
-    """The tokens of a step, and their division."""
+    """The sequences of a step, and their division into micro-steps."""
 
     sequence_length: int
     micro_batch_size: Positive
@@ -329,28 +328,28 @@ class Batch(Value, frozen=True):
     global_batch_size: Positive
 
     def short(self) -> str:
-        """The sizes in the letters that recipes use: MBS2 GBS64 GA4."""
+        """Return the sizes as recipes abbreviate them: MBS2 GBS64 GA4."""
         return f"MBS{self.micro_batch_size} GBS{self.global_batch_size} GA{self.gradient_accumulation}"
 
 
 class RunSettings(Value, frozen=True):
-    """The settings of the framework."""
+    """The settings of the framework and its environment."""
 
     knobs: dict[str, Scalar]  # the backend's own settings
     environment: dict[str, str]
     xla_flags: dict[str, str]
-    overrides: dict[str, str]  # what --set changed, as typed
-    image: str = ""  # the container image it runs in, or its file; empty: no container, or no image is known
+    overrides: dict[str, str]  # the settings passed with --set, as typed
+    image: str = ""  # the container image or its file; empty: no container, or no image is known
 
 
 class Instruments(Value, frozen=True):
     """The options that record, guide or slow the training steps."""
 
     profile: str = "none"
-    profiling: Profiling | None = None  # None: no profiler runs (a trace of NCCL's calls does not count as one)
+    profiling: Profiling | None = None  # None: no profiler runs (an NCCL trace does not count as a profiler)
     pgle: str = "off"
-    pgle_profile: str = ""  # the key of an earlier run's profile in the run's folder; empty: none
-    inject_slowdown: float = 0.0  # every step takes this much longer, 0.5: by half
+    pgle_profile: str = ""  # the key of an earlier run's profile, which was copied to the run's folder; empty: none
+    inject_slowdown: float = 0.0  # the fraction by which every step is slowed: 0.5 means 50% longer
 
 
 class Benchmark(Value, frozen=True):
@@ -366,19 +365,19 @@ class Benchmark(Value, frozen=True):
     gpus: Positive
     nodes: Positive
     parallelism: Parallelism
-    lora: Lora | None  # None: every parameter is trained
+    lora: Lora | None  # None: all parameters are trained
     batch: Batch
     steps: Positive
     window: str
-    data: str  # what the recipe names (mock, synthetic), or the folder given by --data
+    data: str  # the recipe's data (mock, synthetic), or the folder passed with --data
     settings: RunSettings
     recipe: RecipeReference
     instruments: Instruments = Instruments()
-    measured_peaks: dict[str, Peak] = {}  # precision -> what launch/peak.py measured on this device
+    measured_peaks: dict[str, Peak] = {}  # precision -> the peak that launch/peak.py measured on this device
 
     @property
     def trains(self) -> str:
-        """pretrain or lora: what is trained, where the task is a benchmark of either."""
+        """Return pretrain or lora. An MLPerf task can be either, depending on the benchmark."""
         return "lora" if self.lora is not None else "pretrain"
 
     def departures(self) -> list[str]:
@@ -390,7 +389,7 @@ class Benchmark(Value, frozen=True):
 
     @property
     def is_submission(self) -> bool:
-        """Return whether an MLPerf submission's own program runs. Its memory and other work are not modelled."""
+        """Return whether an MLPerf submission's own program runs, whose memory and other work are not modelled."""
         return self.engine.startswith(SUBMISSION_ENGINE)
 
     @property
@@ -403,7 +402,7 @@ _GROUP_OF = {name: group for group, kind in _GROUPS.items() for name in kind.__s
 
 
 def benchmark_fields(benchmark: Benchmark) -> dict[str, Any]:
-    """Return the fields of a benchmark by their names, those of its groups among them."""
+    """Return all fields of a benchmark by name, including the fields of its nested groups."""
     fields = msgspec.structs.asdict(benchmark)
     for group in _GROUPS:
         fields |= msgspec.structs.asdict(fields.pop(group))
@@ -411,7 +410,7 @@ def benchmark_fields(benchmark: Benchmark) -> dict[str, Any]:
 
 
 def benchmark_from(fields: Mapping[str, Any]) -> Benchmark:
-    """Make a benchmark from its fields by their names. msgspec.ValidationError if one does not fit."""
+    """Make a benchmark from all its fields by name. Raise msgspec.ValidationError if a value has a wrong type."""
     nested: dict[str, Any] = {group: {} for group in _GROUPS}
     for name, value in fields.items():
         (nested[_GROUP_OF[name]] if name in _GROUP_OF else nested)[name] = value
@@ -419,7 +418,7 @@ def benchmark_from(fields: Mapping[str, Any]) -> Benchmark:
 
 
 def changed_benchmark(benchmark: Benchmark, **fields: Any) -> Benchmark:
-    """Return the benchmark with other values of some fields, by their names."""
+    """Return the benchmark with new values for some fields. Fields of nested groups are passed by their own names."""
     for group in {_GROUP_OF[name] for name in fields if name in _GROUP_OF}:
         own = {name: fields.pop(name) for name in list(fields) if _GROUP_OF.get(name) == group}
         fields[group] = msgspec.structs.replace(getattr(benchmark, group), **own)
@@ -427,7 +426,7 @@ def changed_benchmark(benchmark: Benchmark, **fields: Any) -> Benchmark:
 
 
 class BenchmarkName(Value, frozen=True):
-    """The words that tell one benchmark from another, in a result and in every table of many runs."""
+    """The fields that distinguish benchmarks in a result and in tables of many runs."""
 
     backend: str
     engine: str
@@ -442,7 +441,7 @@ class BenchmarkName(Value, frozen=True):
 
 
 def name_words(benchmark: Benchmark) -> dict[str, Any]:
-    """The fields of its BenchmarkName."""
+    """Return the fields of the BenchmarkName of a benchmark."""
     fields = benchmark_fields(benchmark)
     return {name: fields[name] for name in BenchmarkName.__struct_fields__} | {
         "model": benchmark.model.name,
@@ -460,7 +459,7 @@ class Nightly(Value, frozen=True):
 
 
 class Labels(Value, frozen=True):
-    """Labels that a user or a suite gives a run; they do not change the training. `labels` in provenance.json."""
+    """Labels that the user or a suite gives a run, stored in provenance.json. They do not change the training."""
 
     tags: list[str] = []
     nightly: Nightly | None = None
@@ -473,11 +472,10 @@ NO_LABELS = Labels()
 
 
 class Phase(Value, frozen=True):
-    """One program of a run: what to start, how often, and with which environment.
+    """One program of a run: its command, its number of tasks, and its environment.
 
-    Every task gets `environment` and, besides, the rendezvous variables of the site.
-    `{python}`, `{repository}` and `{phase_dir}` in `command` and `environment` are filled in by the
-    site; so a plan names no path of one machine.
+    Every task gets `environment` and the site's rendezvous variables. The site fills in `{python}`, `{repository}`
+    and `{phase_dir}` in `command` and `environment`, so that a plan does not contain the paths of one machine.
     """
 
     name: str
@@ -486,12 +484,12 @@ class Phase(Value, frozen=True):
     nodes: int
     tasks_per_node: int
     devices_per_task: int
-    writes_steps: bool  # of several that do, the steps of the last are the result
-    programs: list[str] = []  # that its nodes, or its container, must have on their PATH
-    mounts: list[str] = []  # HOST:CONTAINER, in addition to the site's; {phase_dir} is filled in here too
-    as_root: bool = False  # in its container, because it writes into folders of the image
-    on_host: bool = False  # outside the container
-    alone: bool = False  # it changes settings of its nodes, so the job must have them exclusively
+    writes_steps: bool  # if several phases write steps, the steps of the last one are the result
+    programs: list[str] = []  # programs that must be on the PATH of its nodes or of its container
+    mounts: list[str] = []  # HOST:CONTAINER, in addition to the site's mounts; {phase_dir} is filled in
+    as_root: bool = False  # run as root in the container, because the program writes into folders of the image
+    on_host: bool = False  # run outside the container
+    alone: bool = False  # the phase changes settings of its nodes, so the job needs the nodes exclusively
 
     @property
     def tasks(self) -> int:
@@ -502,28 +500,28 @@ class Plan(Value, frozen=True):
     """The ordered phases of a run."""
 
     backend: str
-    environment_name: str  # the backend's environment, or the container image, that the phases run in
+    environment_name: str  # the backend's environment, or the container image, in which the phases run
     phases: list[Phase]
-    notes: list[str] = []  # what a reader of the figures must know, each in a line
+    notes: list[str] = []  # warnings for readers of the metrics, one line each
 
 
 # --- run --------------------------------------------------------------------------------------
 
-PROFILER = "profiler"  # why a step is excluded that was recorded, or is next to one that was
+PROFILER = "profiler"  # why a step is excluded that a profiler recorded, or that is next to such a step
 
 
 class Step(Value, frozen=True, gc=False):  # a log has millions of them, and they cannot be part of a reference cycle
-    """One training step as the run reported it. Lines of steps.jsonl."""
+    """One training step as the run reported it. A line of steps.jsonl."""
 
     step: int
-    seconds: float | None  # true seconds of this step; None if the source does not give them
+    seconds: float | None  # the true duration of the step; None if the source does not report it
     loss: float | None
     tokens: int | None
     attempt: int = 1
     rank: int = 0
     excluded_because: str | None = None
-    elapsed_seconds: float | None = None  # end of this step, counted from the start of the attempt's first step
-    framework_seconds: float | None = None  # what the framework itself printed for this step
+    elapsed_seconds: float | None = None  # the time at which the step ended, since the attempt's first step started
+    framework_seconds: float | None = None  # the duration that the framework printed for this step
     framework_tflops_per_device: float | None = None
     framework_tokens_per_second_per_device: float | None = None
     framework_global_batch_size: int | None = None
@@ -534,7 +532,7 @@ class WorkerFacts(Value, frozen=True):
     """The facts that a worker recorded inside the framework, once, before the first step."""
 
     rank: int
-    process_count: int | None  # None, here and below: the framework's own logs are all there is, and do not say
+    process_count: int | None  # None here and below: the framework's log is the only source and does not state it
     device_count: int | None
     local_device_count: int
     device_kind: str | None
@@ -546,11 +544,11 @@ class WorkerFacts(Value, frozen=True):
     argv: list[str]
     notes: list[str] = []
     xla_flags: str = ""
-    program: str | None = None  # sha256 of the step as the framework lowered it; None: it lowers none, or hides it
+    program: str | None = None  # sha256 of the step's lowered program; None: the framework has no such program
 
 
 class WorkerEnd(Value, frozen=True):
-    """The end of a worker. `failures` are broken assertions: the run finished but proves nothing."""
+    """The end of a worker. `failures` are broken assertions: the run finished, but its result proves nothing."""
 
     rank: int
     status: Literal["done", "error", "interrupted"]
@@ -560,7 +558,7 @@ class WorkerEnd(Value, frozen=True):
 
 
 class RankStart(Value, frozen=True):
-    """The time and host of a rank's first step. Its elapsed_seconds count from here."""
+    """The host and time at which a rank started its first step. Its elapsed_seconds count from this time."""
 
     rank: int
     unix_seconds: float
@@ -568,15 +566,15 @@ class RankStart(Value, frozen=True):
 
 
 class PgleProfile(Value, frozen=True):
-    """profile.json next to a profile.pbtxt: describes the profile and the profiled program."""
+    """The contents of profile.json, which describes the profile.pbtxt next to it and the profiled program."""
 
-    key: str  # of the request that it was made for
-    sha256: str  # of profile.pbtxt
-    instructions: int  # that have a cost
-    collectives: int  # of the program that was profiled
-    covered: int  # of these, that have a cost
-    made_by: dict[str, Any]  # by name: settings, versions, mesh, device and XLA flags of that program
-    made_in: str = ""  # the run that made it, if another run uses it
+    key: str  # the key of the request that the profile was made for
+    sha256: str  # the digest of profile.pbtxt
+    instructions: int  # the number of instructions with a cost
+    collectives: int  # the number of collectives in the profiled program
+    covered: int  # how many of these collectives have a cost
+    made_by: dict[str, Any]  # settings, versions, mesh, device and XLA flags of the profiled program, by name
+    made_in: str = ""  # the run that made the profile, if another run uses it
 
 
 class PgleSeen(Value, frozen=True):
@@ -584,12 +582,12 @@ class PgleSeen(Value, frozen=True):
 
     applied: bool
     reason: str
-    profiled_steps: int | None = None  # that the framework profiled by itself
-    empty_traces: int | None = None  # of these
+    profiled_steps: int | None = None  # the number of steps that the framework itself profiled
+    empty_traces: int | None = None  # how many of their traces were empty
     recompile_step: int | None = None
-    collectives: int | None = None  # of the measured program, that need a cost
-    covered: int | None = None  # of these, that have one
-    profile: PgleProfile | None = None  # made by a separate profiling phase
+    collectives: int | None = None  # collectives of the measured program that need a cost
+    covered: int | None = None  # how many of these collectives have a cost
+    profile: PgleProfile | None = None  # the profile, if a separate profiling phase made it
 
 
 class MlperfEvaluation(Value, frozen=True):
@@ -598,24 +596,24 @@ class MlperfEvaluation(Value, frozen=True):
 
 
 class MlperfOutcome(Value, frozen=True):
-    """The outcome of an MLPerf run by its own log. Seconds are by its own clock, from run_start to run_stop."""
+    """The outcome of an MLPerf run, from its own log. Seconds are by the log's clock, from run_start to run_stop."""
 
     benchmark: str
-    file: str  # of the phase's folder
-    status: str  # success, aborted, fail or unknown, as run_stop says
+    file: str  # the log's path in the phase's folder
+    status: str  # the status in run_stop: success, aborted, fail or unknown
     target: float
-    reached: bool  # by an evaluation, regardless of the status
+    reached: bool  # whether an evaluation reached the target, independent of the status
     division: str
     evaluations: list[MlperfEvaluation]
     samples: int | None
-    seconds: float | None  # time to train, of an aborted run the time until then
+    seconds: float | None  # the time to train; for an aborted run, the time until it stopped
     init_seconds: float | None
-    parts: dict[str, float]  # training, evaluation, checkpoint, other: they sum up to seconds; empty: not marked
+    parts: dict[str, float]  # training, evaluation, checkpoint, other; the sum is `seconds`; empty: not in the log
     samples_per_second: float | None
 
 
 class EachTime(Generic[Made]):
-    """Values that are made from the files each time they are asked for, so that those of all ranks fill no memory."""
+    """Values that are read from files again in each iteration, so that the steps of all ranks never fill memory."""
 
     def __init__(self, make: Callable[[], Iterator[Made]]) -> None:
         self._make = make
@@ -625,32 +623,32 @@ class EachTime(Generic[Made]):
 
 
 def first_rank(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps of rank 0, which come first."""
+    """Return the steps of rank 0. They must come first."""
     return list(takewhile(lambda step: step.rank == 0, steps))
 
 
 class RunRecord(Value, frozen=True):
-    """All that the raw files of one phase of one attempt say; nothing counted yet."""
+    """All that the raw files of one phase and attempt contain, before anything is computed from it."""
 
     attempt: int
     facts: list[WorkerFacts]
-    steps: Iterable[Step]  # rank by rank, those of rank 0 first
+    steps: Iterable[Step]  # ordered by rank
     ends: list[WorkerEnd]
-    unreadable: list[str]  # "file:line reason"
+    unreadable: list[str]  # "file:line reason" for each unreadable line
     started: list[RankStart] = []
-    watched: dict[int, PgleSeen] = {}  # by rank: what its worker saw of the framework's own PGLE
-    pgle: PgleSeen | None = None  # what the backend makes of all that; None: the phase had nothing to do with it
-    mlperf: MlperfOutcome | None = None  # of a submission's run
+    watched: dict[int, PgleSeen] = {}  # rank -> what its worker observed of the framework's own PGLE
+    pgle: PgleSeen | None = None  # the backend's conclusion from these observations; None: a phase without PGLE
+    mlperf: MlperfOutcome | None = None  # set for an MLPerf submission
 
 
 # --- summarised -------------------------------------------------------------------------------
 
 
-Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: no window
+Settling = Literal["settled", "still moving", "too short", "not judged"]  # not judged: without a window
 
 
 class Window(Value, frozen=True):
-    """The steps that count, the number excluded for each reason, and whether the step time had settled."""
+    """The steps in the window, the number of excluded steps by reason, and whether the step time had settled."""
 
     rule: str
     first_step: int | None
@@ -659,9 +657,9 @@ class Window(Value, frozen=True):
     settled: bool
     excluded: dict[str, int]
     settling: Settling = "not judged"
-    drift_percent_per_minute: float | None = None  # of a run that still moves; above 0: it gets slower
-    median_off_percent: float | None = None  # how far at most, by that drift, the median is from the settled time
-    steps_to_tell: int | None = None  # of a run too short to tell: how many might do
+    drift_percent_per_minute: float | None = None  # only if the run is still moving; positive: steps get slower
+    median_off_percent: float | None = None  # the largest error of the median that this drift can cause
+    steps_to_tell: int | None = None  # only if the run is too short: the number of steps that may be enough
 
 
 # --- how a framework stores a step --------------------------------------------------------------
@@ -670,67 +668,67 @@ class Window(Value, frozen=True):
 class Recompute(Value, frozen=True):
     """The activations that a framework recomputes in the backward pass instead of keeping them."""
 
-    matmuls: frozenset[str] = frozenset()  # of a layer's forward pass, names of ledger.LAYER_MATMULS
-    layers: int | None = None  # number of layers that do so; None: all layers
+    matmuls: frozenset[str] = frozenset()  # recomputed matmuls of a layer, by the names in ledger.LAYER_MATMULS
+    layers: int | None = None  # the number of layers that are recomputed; None: all layers
 
 
 class LayerLoop(Value, frozen=True):
     """Buffers of a program that loops over its layers, in addition to its state, as in XLA's programs for GPUs.
 
-    Found buffer by buffer in compiled programs (docs/explanation/compilation.md).
+    They were found buffer by buffer in compiled programs (docs/explanation/compilation.md).
     """
 
-    reordered_parameters: int  # of a layer: weights that are copied into another order before the loop
-    pipelined_layers: int  # gradients of whole layers that wait to be reduced and scattered
-    gathers_ahead: bool  # over the loss, the last layer's results stay, and its weights come for the backward pass
-    one_hot_tokens: bool  # which token is where, as wide as the vocabulary: kept where the embedding is multiplied
-    head_number_bytes: int  # of a number of the head and of its logits, as they are multiplied
-    gradient_of_logits_waits: bool  # the gradient of the head is made of it after the loop, and not before
+    reordered_parameters: int  # weights per layer that are copied into another order before the loop
+    pipelined_layers: int  # the number of layers whose gradients wait to be reduced and scattered
+    gathers_ahead: bool  # during the loss, the last layer's results are kept and its weights are gathered again
+    one_hot_tokens: bool  # tokens are kept as one-hot vectors over the vocabulary, because the embedding is a matmul
+    head_number_bytes: int  # bytes of one number of the head and of its logits, as they are multiplied
+    gradient_of_logits_waits: bool  # the logits' gradient is kept during the loop, for the head's gradient after it
 
 
 class NumberBytes(Value, frozen=True):
-    """The bytes of one number of each kind."""
+    """The bytes of one number, by kind."""
 
     weight_bytes: int
     gradient_bytes: int
-    optimizer_bytes: int  # Adam's two moments, and a master weight where the framework keeps one
-    matrix_bytes: int | None = None  # a number of a layer's matrices as they travel; None: as it is computed with
-    logit_number_bytes: int = 8  # of a logit and its gradient together: both in float32
-    reduced_bytes: int | None = None  # of a gradient as replicas sum it; None: as it is stored
-    returned_bytes: int | None = None  # of the gradients or new weights that a replica gets back; None: as reduced
+    optimizer_bytes: int  # Adam's two moments, and a master weight if the framework keeps one
+    matrix_bytes: int | None = None  # a weight of a layer's matrices when it is gathered; None: as in computation
+    logit_number_bytes: int = 8  # a logit and its gradient together, both in float32
+    reduced_bytes: int | None = None  # a gradient when replicas sum it; None: as it is stored
+    returned_bytes: int | None = None  # a gradient or new weight that a replica gets back; None: as reduced
 
 
 class Storage(Value, frozen=True):
     """How a framework stores the state of a training step."""
 
-    saved_activations: frozenset[str]  # kept for the backward pass, by the names of `activation_widths`
+    saved_activations: frozenset[str]  # names from `activation_widths` that are kept for the backward pass
     numbers: NumberBytes
-    optimizer_replicas: int  # the groups of devices with equal weights that shard the optimizer's state
-    gathers_layers: bool  # a layer's sharded weights are gathered on every device for its computation
-    writes_attention_scores: bool  # plain attention; fused attention never writes them
-    usable_fraction: float  # of a device's memory
-    one_byte_activations: frozenset[str] = frozenset()  # those of the saved ones that are kept in fp8
-    weights_over_context: bool = False  # the ranks of a context group shard the weights too, so they are not replicas
+    optimizer_replicas: int  # the number of groups with equal weights among which the optimizer's state is sharded
+    gathers_layers: bool  # every device gathers the sharded weights of a layer to compute it
+    writes_attention_scores: bool  # True for plain attention; fused attention never writes its scores
+    usable_fraction: float  # the share of a device's memory that a step can use
+    one_byte_activations: frozenset[str] = frozenset()  # the saved activations that are kept in fp8
+    weights_over_context: bool = False  # the ranks of a context group also shard weights, so they are not replicas
     whole_states: bool = False  # a tensor group shards hidden states and gathers them to compute
-    recompute: Recompute | None = None  # what is computed again in the backward pass; None: the backend does not say
-    tensor_exchanges: float | None = None  # of a layer's hidden states in a tensor group; None: no more than needed
+    recompute: Recompute | None = None  # what the backward pass recomputes; None: the backend does not report it
+    tensor_exchanges: float | None = None  # exchanges of hidden states per layer in a tensor group; None: the fewest
     input_only_layers: int = 0  # layers that keep only their input and recompute the rest
-    recomputed_together: int = 1  # consecutive such layers that share one saved input and are recomputed together
-    absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
-    whole_activations: frozenset[str] = frozenset()  # each device of a tensor group holds all of these
-    tables_on_every_stage: bool = False  # embedding and head; the stages then share the tokens of both
+    recomputed_together: int = 1  # how many consecutive layers of this kind share one saved input
+    absent_layers: int = 0  # layers that keep nothing on the device, because it is offloaded to the host's memory
+    whole_activations: frozenset[str] = frozenset()  # activations that a tensor group does not shard
+    tables_on_every_stage: bool = False  # every stage has embedding and head, and takes a share of their tokens
     whole_adapters: bool = False  # each device has all adapters, even if the weights are sharded
-    uncounted: tuple[str, ...] = ()  # settings that change what is held here, in a way that is not known
-    layer_loop: LayerLoop | None = None  # None: the peak is estimated by the largest buffers of each kind
+    uncounted: tuple[str, ...] = ()  # settings that change the stored state by an unknown amount
+    layer_loop: LayerLoop | None = None  # None: the largest buffers of each kind give the estimate of the peak
 
 
 def to_builtins(value: object) -> Any:
-    """A value as plain dictionaries, lists and scalars, ready for JSON or YAML."""
+    """Return a value as plain dictionaries, lists and scalars for JSON or YAML."""
     return msgspec.to_builtins(value)
 
 
 def json_text(value: object) -> str:
-    """Readable JSON of a value, keys in their declared order."""
+    """Return readable JSON of a value, with the keys in their declared order."""
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:  # the name of a host or a file may not be UTF-8
