@@ -152,8 +152,8 @@ def cancel(folder: RunFolder) -> int:
 
 def collect_again(folder: RunFolder) -> int:
     """Collect the result of a run. If Slurm is gone, use only the run's own files, and note that in the result."""
+    slurm = slurm_of(folder, patience_seconds=10.0)
     try:
-        slurm = slurm_of(folder, patience_seconds=10.0)
         require_job(folder, slurm)
         going_on = slurm.queue(folder.job_ids())
     except StepmarkError:

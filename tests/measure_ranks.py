@@ -53,13 +53,13 @@ def main() -> None:
         print(f"{options.ranks} ranks x {options.steps} steps")
         run_as_one_process("follow", lambda: follow(folder))
         run_as_one_process("finish", lambda: finish(folder, BACKEND))
-        run_as_one_process("verify", lambda: check_run(folder.path))
+        run_as_one_process("verify", lambda: check_run(folder.path, folder.path.parent))
         size = (folder.path / STEPS).stat().st_size / MEGABYTE
         run_as_one_process(f"read {size:.1f} MB of {STEPS}", lambda: sum(1 for _ in folder.each_stored_step()))
         sampled = write_sampled_run(Path(place), options.nodes, options.samples)
         print(f"{options.nodes} nodes x {options.samples} samples")
         run_as_one_process("finish", lambda: finish(sampled, BACKEND))
-        run_as_one_process("verify", lambda: check_run(sampled.path))
+        run_as_one_process("verify", lambda: check_run(sampled.path, sampled.path.parent))
         run_as_one_process("TensorBoard", lambda: write_ended(sampled))
         run_as_one_process("page", lambda: write_html([str(sampled.path)], Path(place) / "page.html"))
 

@@ -55,7 +55,7 @@ def test_a_run_slowed_on_purpose_says_so_wherever_one_looks(two_processes: Run) 
     assert json.loads((run.folder / "benchmark.json").read_text())["inject_slowdown"] == 1.5
     assert "--inject_slowdown=1.5" in run.provenance["phases"]["perf"]["argv"]
     took = [sum(step["seconds"] for step in run.steps if step["rank"] == rank and step["step"]) for rank in (0, 1)]
-    assert took[1] == pytest.approx(took[0], rel=0.15)
+    assert took[1] == pytest.approx(took[0], rel=0.4)  # without waiting it would be 0.4 times as long
     assert made_longer(run, 0) == pytest.approx(1.5, abs=0.4)
     assert made_longer(run, 1) == 0
     assert verify(str(run.folder)).returncode == 0
