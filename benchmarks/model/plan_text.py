@@ -16,7 +16,7 @@ NOTHING_STARTED = "nothing was started (--dry_run)"
 
 def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
     """Return what a dry run shows: the expected results, and what would run with which settings."""
-    rows = {name: text.partition(": all steps ")[0] for name, text in _benchmark_rows(benchmark, plan)}
+    rows = {name: text.partition(": begins when ")[0] for name, text in _benchmark_rows(benchmark, plan)}
     rows["layout"] += f" ({rows.pop('in short')})"
     rows["phases"] = ", ".join(f"{one.name} on {plural(one.nodes, 'node')}" for one in plan.phases)
     lines = [title(benchmark), "", *expected_lines(benchmark, found), "", "plan", *aligned([*rows.items()])]
