@@ -1,6 +1,6 @@
-"""The files that a real run needs on disk, read from configs/assets/, and how complete they are.
+"""Describes the files that a run with real data needs on disk (configs/assets/), and checks that they are complete.
 
-Nothing here reads a disk or the network: launch/assets/needed.py lists the existing files.
+This module reads neither the disk nor the network: launch/assets/needed.py lists the existing files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,39 +25,39 @@ RelativePath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*\.\.)[^\\]+$")]
 
 
 class Part(Value, frozen=True):
-    """A file an asset must have, or a folder (its path ends in /) that must hold something."""
+    """A file that an asset must have. A path that ends in / is a folder that must not be empty."""
 
     path: RelativePath
-    gb: Gigabytes | None = None  # as the source rounds it; None: the source gives none
-    bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None  # where the source gives them all
+    gb: Gigabytes | None = None  # the rounded size in the source; None: the source does not state it
+    bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None  # the exact size, if the source states it
 
 
 class Repository(Value, frozen=True):
-    """Files of a Hugging Face repository, from which an asset can be downloaded."""
+    """The files of a Hugging Face repository from which an asset can be downloaded."""
 
     kind: Literal["models", "datasets"]
     name: RepositoryName
     revision: str
-    files: list[str]  # names, with * and ? as in a shell
-    gated: bool  # access must be requested, and a token proves it
+    files: list[str]  # file names; * and ? are wildcards as in a shell
+    gated: bool  # whether users must request access and download with a token
 
 
 class Asset(Value, frozen=True):
-    """A folder of files that a run reads, and how one comes by it."""
+    """A folder of files that a run reads, and how to get the files."""
 
     name: str
     title: str
-    folder: RelativePath  # below --out
+    folder: RelativePath  # relative to --out
     gb: Gigabytes | None
-    gb_note: str  # what the size covers, or why it is unknown
+    gb_note: str  # what the size includes, or why it is unknown
     parts: list[Part]
     repository: Repository | None
-    made_by: str = ""  # how to make it if it cannot be downloaded; {out} is the folder of all assets
-    only_for: str = ""  # the only runs that read it; the row's other runs do not need it
+    made_by: str = ""  # how to make the asset if it cannot be downloaded; {out} is the folder of all assets
+    only_for: str = ""  # the only runs that read the asset; empty: all runs of the row do
 
 
 class Needs(Value, frozen=True):
-    """Everything that a backend's runs of a task need for some models."""
+    """All assets that a backend's runs of a task need for some models."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ class Needs(Value, frozen=True):
     task: Literal["pretrain", "lora", "mlperf"]
     models: list[str]
     assets: list[Asset]
-    run_flags: str  # what launch/run.py takes to read them; {out} is the folder of all assets
+    run_flags: str  # the flags with which launch/run.py reads the assets; {out} is the folder of all assets
     source: str
     date: str
 
@@ -75,7 +75,7 @@ def read_needs(configs: Configs, name: str) -> Needs:
 
 
 def read_all_needs(configs: Configs) -> list[Needs]:
-    """Return all rows of configs/assets in the order of their names."""
+    """Return all rows of configs/assets, sorted by name."""
     rows = [read_needs(configs, name) for name in configs.names("assets")]
     for row in rows:
         refuse_unknown(row.models, configs.names("models"), f"{configs.path('assets', row.name)}: models")
@@ -86,7 +86,7 @@ def read_all_needs(configs: Configs) -> list[Needs]:
 
 
 def choose(rows: Iterable[Needs], model: str, task: str, backend: str | None) -> Needs:
-    """The one row for the request; none or several are refused."""
+    """Return the only row that fits the request. Raise RequestError if no row or several rows fit."""
     rows = list(rows)
     found = [row for row in rows if model in row.models and row.task == task and backend in (None, row.backend)]
     if len(found) == 1:
@@ -114,7 +114,7 @@ def find_asset(needs: Needs, name: str) -> Asset:
 
 
 class AssetStatus(Value, frozen=True):
-    """The state of one asset on disk, by the sizes of its files."""
+    """The state of one asset on disk, judged by the sizes of its files."""
 
     asset: Asset
     state: Literal["present", "incomplete", "missing"]
@@ -123,12 +123,12 @@ class AssetStatus(Value, frozen=True):
 
     @property
     def missing_gb(self) -> float:
-        """Return the size still to be downloaded; 0 if the asset's size is unknown."""
+        """Return the size that is still to be downloaded; 0 if the asset's size is unknown."""
         return 0.0 if self.state == "present" else max(0.0, (self.asset.gb or 0.0) - self.bytes / GB)
 
 
 def compare(asset: Asset, sizes: Mapping[str, int]) -> AssetStatus:
-    """Hold the files of the asset's folder (path -> bytes) against its parts."""
+    """Compare the files in the asset's folder (path -> bytes) with the parts that the asset must have."""
     faults = [fault for part in asset.parts if (fault := _fault_of(part, sizes))] if sizes else []
     state: Literal["present", "incomplete", "missing"]
     state = "missing" if not sizes else "incomplete" if faults else "present"
@@ -143,14 +143,14 @@ def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
         return f"{part.path}: {'missing' if size is None else 'empty'}"
     if part.bytes is not None and size != part.bytes:
         return f"{part.path}: {size:,} bytes instead of {part.bytes:,}"
-    # As written in decimal GB, or in the binary ones of ls -h.
+    # The source may use decimal GB, or binary GB as in `ls -h`.
     if part.gb is not None and not (part.gb - 0.5) * GB <= size <= (part.gb + 0.5) * GIB:
         return f"{part.path}: {size / GB:,.1f} GB, {part.gb:g} GB expected"
     return ""
 
 
 def has_usual_assets(found: Iterable[AssetStatus]) -> bool:
-    """Whether the row's usual runs have all they read."""
+    """Return whether the row's usual runs have all files that they read."""
     return all(one.state == "present" for one in found if not one.asset.only_for)
 
 
@@ -158,11 +158,11 @@ def has_usual_assets(found: Iterable[AssetStatus]) -> bool:
 
 
 def hub_home(site: Site) -> Path | None:
-    """Return HF_HOME of a job: a folder next to the site's images. None if the site has no folder of images."""
+    """Return HF_HOME for a site's jobs: a folder next to the container images. None if there is no such folder."""
     images = site.container.images if site.container else None
     return Path(images) / "huggingface" if images else None
 
 
 def hub_folder(home: Path, repository: Repository) -> Path:
-    """The repository's place in it; `snapshots/COMMIT` has its files, `refs/REVISION` the commit."""
+    """Return the repository's folder in HF_HOME. `snapshots/COMMIT` has its files, `refs/REVISION` has the commit."""
     return home / "hub" / f"{repository.kind}--{repository.name.replace('/', '--')}"

@@ -1,7 +1,7 @@
-"""The interface every backend fills, and the one registry that finds them.
+"""The interface that every backend implements, and the registry that finds installed backends.
 
-A backend is an installed package that names an object in the entry point group
-`stepmark.backends`; benchmarks/ and launch/ know no backend by name.
+A backend is a package that registers an object in the entry point group `stepmark.backends`. No code in benchmarks/
+or launch/ contains the name of a backend.
 """
 
 import sys
@@ -36,66 +36,66 @@ ENTRY_POINT_GROUP = "stepmark.backends"
 
 
 class LockFile(Value, frozen=True):
-    """One set of pinned packages, and the Pythons it was resolved for."""
+    """A set of pinned packages, and the Python versions that it was resolved for."""
 
     path: Path
     python_minimum: tuple[int, int]
     python_maximum: tuple[int, int]
     size_gb: float
-    offered: str = ""  # a requirement that pip's settings must offer; without it the lock cannot be used
-    cuda: tuple[int, int] | None = None  # whose libraries it holds; None: no GPU is used with it
+    offered: str = ""  # a requirement that pip's package index must offer to use the lock; empty: no such requirement
+    cuda: tuple[int, int] | None = None  # the CUDA version of its libraries; None: the lock is not for GPUs
 
 
 class EnvironmentSpec(Value, frozen=True):
-    """The environment of an engine's workers: a virtual environment, made on first use from the first fitting lock,
-    or at a site that has a container runtime, a container.
+    """The environment of an engine's workers. It is a virtual environment, made on first use from the first lock that
+    fits, or a container at sites with a container runtime.
     """
 
     name: str
-    locks: tuple[LockFile, ...]  # of one platform, the preferred first; none: it runs only in its container
+    locks: tuple[LockFile, ...]  # for one platform, preferred ones first; empty: the engine runs only in containers
     import_check: str  # a module whose import proves that the environment works
-    import_variables: dict[str, str] = {}  # without which it cannot be imported on some machines
-    gpu_packages: tuple[str, ...] = ()  # without any of which the framework sees no GPU of this platform
-    image: ImageNames = ""  # the container image, as a registry names it; empty: none is known
-    image_python: str = "python3"  # the Python inside it
-    only_by_name: bool = False  # not everybody may pull the image: a site gets it where its engine or model is named
+    import_variables: dict[str, str] = {}  # variables that some machines need to import the module
+    gpu_packages: tuple[str, ...] = ()  # packages that the framework needs to use GPUs of this platform
+    image: ImageNames = ""  # the container image, by its name in a registry; empty: no image is known
+    image_python: str = "python3"  # the Python interpreter in the image
+    only_by_name: bool = False  # the image needs permission, so setup fetches it only for a named engine or model
 
 
 class FlagFact(Value, frozen=True):
-    """The known facts of one compiler flag before any compiler is asked."""
+    """The known facts about one compiler flag, before the compiler itself checks it."""
 
-    flag: str  # as given, name=value
+    flag: str  # as typed: name=value
     status: Literal["known", "unknown", "not listed"]
-    text: str  # what it is for and on what hardware; of an unknown one, which versions knew it
-    successor: str = ""  # what to use instead of an unknown one
+    text: str  # the flag's purpose and hardware; for an unknown flag, the versions that had it
+    successor: str = ""  # the flag that replaces an unknown one
 
 
 class FlagGroup(Value, frozen=True):
-    """Flags of a compiler, and variables, that belong together."""
+    """Compiler flags and environment variables that belong together."""
 
     flags: dict[str, str]
     environment: dict[str, str]
 
 
 class FlagsCheck(Value, frozen=True):
-    """Some flags of a framework's compiler: what the tables say of them, and the program that asks the compiler, in
-    the engine's environment and without a GPU: exit code 0, or 2 with a line for each flag that it does not know.
+    """The known facts about some flags, and the program with which the compiler checks them. The program runs in the
+    engine's environment without a GPU. It exits with 0, or with 2 and a line for each rejected flag.
     """
 
     facts: list[FlagFact]
-    command: list[str]  # with the placeholders of a Phase
+    command: list[str]  # may contain the placeholders of a Phase
     environment: dict[str, str]
 
 
 class SideProgram(Value, frozen=True):
     """A program that Stepmark starts once on this machine, in the engine's environment, outside of any run.
 
-    It writes its findings to `{phase_dir}/report.json`. `{phase_dir}` is its own folder and may hold its input.
+    It writes its results to `{phase_dir}/report.json`. `{phase_dir}` is a folder for this program, with its input.
     """
 
-    command: list[str]  # with the placeholders of a Phase
+    command: list[str]  # may contain the placeholders of a Phase
     environment: dict[str, str] = {}
-    platform: str = "cpu"  # whose environment it is started in (Hardware.platform)
+    platform: str = "cpu"  # the platform whose environment it needs (Hardware.platform)
 
 
 class SkippedLine(Value, frozen=True):
@@ -106,25 +106,25 @@ class SkippedLine(Value, frozen=True):
 class LogEvent(Value, frozen=True):
     """One event of a foreign log: a step, or a skipped line with the reason."""
 
-    attempt: int  # from 1, never decreasing
+    attempt: int  # starts at 1 and never decreases
     step: Step | None = None
     skipped: SkippedLine | None = None
-    duplicates: int = 0  # further reports, by other hosts, of steps that were already read
+    duplicates: int = 0  # how often other hosts reported steps that were already read
 
 
 class LogFormat(Protocol):
-    """A foreign log format: it says whether a log is its own, and streams what the log holds."""
+    """A format of foreign logs: it recognises its logs and streams their events."""
 
     name: str
-    seconds_are: str  # what the printed time of a step is; empty: nothing is known of it
-    no_seconds: str  # why no time of a step is printed
+    seconds_are: str  # the meaning of the printed step time; empty: unknown
+    no_seconds: str  # why the log has no step times
     prints_loss: bool
 
     def seconds_resolution(self, seconds: float) -> float:
-        """The last digit that is printed of a time near this one: it may be wrong by half of it."""
+        """Return the value of the last printed digit for a time of this size. Rounding changes half of it at most."""
 
     def rate_resolution(self, rate: float) -> float:
-        """The same of the rates a line prints: TFLOP/s and tokens/s."""
+        """Return the value of the last printed digit for TFLOP/s or tokens/s of this size."""
 
     def recognises(self, head: bytes) -> bool: ...
 
@@ -132,17 +132,17 @@ class LogFormat(Protocol):
 
 
 class Backend(Protocol):
-    """The core interface of every framework. Everything else is an optional capability, below."""
+    """The core interface of every framework. Optional capabilities are separate protocols in this module."""
 
     name: str
     title: str
     engines: tuple[str, ...]  # the first is the default
-    layout_settings: frozenset[str]  # the settings that share the work among devices
-    reserved_variables: tuple[str, ...]  # beginnings of variables that would steer the framework past the plan
-    reserved_settings: Mapping[str, str]  # settings Stepmark fills itself -> what to use instead
+    layout_settings: frozenset[str]  # the settings that divide the work among devices
+    reserved_variables: tuple[str, ...]  # prefixes of variables that would change the framework without the plan
+    reserved_settings: Mapping[str, str]  # settings that Stepmark sets itself -> what to use instead
 
     def settings(self) -> SettingTypes:
-        """Every setting of the framework that --set may name, with its type."""
+        """Return every setting of the framework that --set accepts, with its type."""
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         """Return the layout that the framework's sharding settings produce on `gpus` devices."""
@@ -162,10 +162,10 @@ class Backend(Protocol):
         """Return the records that the workers of one phase wrote, complete or partial."""
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-        """A function that gives the steps written since it was last called, while the phase runs."""
+        """Return a function that returns the steps written since its last call, while the phase runs."""
 
     def log_formats(self) -> tuple[LogFormat, ...]:
-        """The foreign logs of the framework that can be read."""
+        """Return the formats of the framework's foreign logs that can be read."""
 
 
 # --- optional capabilities, checked with isinstance ----------------------------------------------
@@ -173,25 +173,25 @@ class Backend(Protocol):
 
 @runtime_checkable
 class RefusesHardware(Protocol):
-    """Engines that run only on some kinds of devices."""
+    """A backend with engines that run only on some device types."""
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        """Return why no recipe of the engine can run on a kind of device; None if one can."""
+        """Return why no recipe of the engine can run on a device type; None if one can."""
 
 
 @runtime_checkable
 class RanksLayouts(Protocol):
-    """Layouts that no recipe states: plan.py layouts."""
+    """A backend that can rank layouts which are in no recipe (plan.py layouts)."""
 
     def layout_settings_for(
         self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
     ) -> dict[str, Scalar] | None:
-        """The settings that make a layout, as --set takes them; None where the framework has no such layout."""
+        """Return the settings for a layout, as --set accepts them; None if the framework does not support it."""
 
 
 @runtime_checkable
 class TrainsAdapters(Protocol):
-    """--task=lora."""
+    """A backend that trains adapters (--task=lora)."""
 
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         """Return the adapters that the framework's settings describe."""
@@ -202,16 +202,16 @@ class TrainsAdapters(Protocol):
 
 @runtime_checkable
 class Profiles(Protocol):
-    """--profile."""
+    """A backend whose programs can run under a profiler (--profile)."""
 
-    profiles: frozenset[str]  # the profilers that its programs can run under
+    profiles: frozenset[str]  # the supported values of --profile
 
 
 @runtime_checkable
 class GuidedByProfiles(Protocol):
-    """--pgle."""
+    """A backend with profile-guided latency estimation (--pgle)."""
 
-    pgle_ways: frozenset[str]  # in addition to `off`
+    pgle_ways: frozenset[str]  # the supported values of --pgle, in addition to `off`
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
         """Return the key of the profile that this benchmark reads, or None. Equal keys mean equal programs."""
@@ -219,51 +219,51 @@ class GuidedByProfiles(Protocol):
 
 @runtime_checkable
 class CompilerFlags(Protocol):
-    """--set=xla_FLAG, checked before a run."""
+    """A backend whose compiler flags (--set=xla_FLAG) can be checked before a run."""
 
     def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
         """Return the flags of --set=xla_group=NAME for a device. Raise RequestError if it has no such group."""
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
-        """Return how to check flags (each --name=value)."""
+        """Return how to check these flags. Each one is --name=value."""
 
 
 @runtime_checkable
 class MeasuresPeaks(Protocol):
-    """launch/peak.py."""
+    """A backend that measures the matmul peak of a device (launch/peak.py)."""
 
     def peak_program(self, engine: str, platform: str) -> SideProgram | None:
-        """Measures matmuls: `{phase_dir}/request.json` is a peaks.PeakRequest, its report a peaks.PeakReport."""
+        """Return a program that turns a peaks.PeakRequest (`{phase_dir}/request.json`) into a peaks.PeakReport."""
 
 
 @runtime_checkable
 class ProvesWork(Protocol):
-    """Comparison of the results of two frameworks."""
+    """A backend that can prove that its framework computes the same results as another one."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Trains a few steps on given tokens, from given weights or its own, and says what it computed. `{phase_dir}`
-        holds a work.WorkRequest as request.json and CASE/given.npz; it writes CASE/arrays.npz and a work.WorkReport.
+        """Return a program that trains a few steps on given tokens, from given weights or its own. `{phase_dir}` has
+        a work.WorkRequest (request.json) and CASE/given.npz; it writes CASE/arrays.npz and reports a work.WorkReport.
         """
 
 
 @runtime_checkable
 class CompilesAhead(Protocol):
-    """plan.py compile."""
+    """A backend that can compile training steps without the GPU (plan.py compile)."""
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
         """Return the step to compile. Raise RequestError if it cannot be compiled, such as for an unknown GPU."""
 
     def compile_program(self) -> SideProgram:
-        """Compiles training steps. `{phase_dir}/request.json` is a list of compiled.Job. For the job at index N it
-        writes N/report.json, a compiled.CompileReport, or N/failed.json with its exit code, and its output to N/log.
+        """Return a program that compiles a list of compiled.Job in `{phase_dir}/request.json`. For job N, it
+        writes a compiled.CompileReport to N/report.json, or its exit code to N/failed.json, and its output to N/log.
         """
 
 
 @runtime_checkable
 class Checks(Protocol):
-    """A program that a cluster's job runs first, on one node with its GPUs: it imports the framework and builds the
-    run's configuration. Its last line is `stepmark check: ok {json}`, exit code 0; or `stepmark check: what; why;
-    next: what to do`, exit code 1 (benchmarks/runs/first_check.py reads it).
+    """A backend with a program that runs first in a cluster's job, on one node with its GPUs. The program imports the
+    framework and builds the run's configuration. Its last line is `stepmark check: ok {json}` with exit code 0, or
+    `stepmark check: what; why; next: what to do` with exit code 1 (read by benchmarks/runs/first_check.py).
     """
 
     def check_phase(self, benchmark: Benchmark) -> Phase | None:
@@ -272,27 +272,27 @@ class Checks(Protocol):
 
 @runtime_checkable
 class NeedsTransformerEngine(Protocol):
-    """A framework with settings that need Transformer Engine, which its virtual environment lacks."""
+    """A framework with settings that need Transformer Engine, which its virtual environment does not have."""
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
-        """Return each setting that needs it -> the flag that avoids it."""
+        """Return each setting that needs Transformer Engine -> the flag that avoids it."""
 
 
 @runtime_checkable
 class ReadsHub(Protocol):
-    """An engine whose program reads a Hugging Face repository by its name. A job may have no token and no internet:
-    launch/setup.py --site fetches the files once (benchmarks/assets.py).
+    """A backend with an engine that reads a Hugging Face repository by name. A job may have no token and no internet,
+    so launch/setup.py --site fetches the files once (benchmarks/assets.py).
     """
 
     def hub_repository(self, engine: str, model: str) -> "Repository | None":
-        """Return the repository it reads for a model, or None."""
+        """Return the repository that the engine reads for a model, or None."""
 
 
 Capability = TypeVar("Capability")
 
 
 def require_capability(backend: Backend, capability: type[Capability], otherwise: str, where: str) -> Capability:
-    """The backend as one with a capability. `otherwise` says what one without it does not do."""
+    """Return the backend if it has a capability. Otherwise raise RequestError with the text in `otherwise`."""
     if isinstance(backend, capability):
         return backend
     raise RequestError(f"{backend.title} {otherwise}", where=where, next_command=LIST_COMMAND)
@@ -303,9 +303,9 @@ def require_capability(backend: Backend, capability: type[Capability], otherwise
 
 @cache
 def installed_backends() -> dict[str, str]:
-    """Return the installed backends by name, each as module:object. The first of a name on sys.path wins.
+    """Return the installed backends: name -> module:object. The first of a name on sys.path wins.
 
-    importlib.metadata finds the same, but importing it takes a tenth of the time limit of a dry run.
+    importlib.metadata finds the same, but its import takes a tenth of the time limit for a dry run.
     """
     found: dict[str, str] = {}
     for folder in sys.path:
@@ -324,7 +324,7 @@ def _load(place: str) -> Backend:
 
 
 def backends() -> dict[str, Backend]:
-    """Every installed backend by name."""
+    """Return every installed backend by name."""
     return {name: _load(place) for name, place in installed_backends().items()}
 
 

@@ -1,9 +1,9 @@
-"""Reads configs/: one YAML file for each row, strictly and only when it is needed.
+"""Reads configs/: one YAML file for each row. Checks are strict, and files are read only when they are needed.
 
-A capability reads its own rows with `Configs.row`; models, hardware, sites and recipes have methods here.
+Other capabilities read their rows with `Configs.row`; models, hardware, sites and recipes have methods here.
 
-A typo gives one message: the file, the key, what was expected, and the nearest key.
-What the rows mean together (is there a recipe for this model?) is for benchmarks/request/resolve.py.
+For a typo, the message names the file, the key, the expected value, and the nearest key.
+benchmarks/request/resolve.py checks whether rows fit together (is there a recipe for this model?).
 """
 
 import os
@@ -45,25 +45,25 @@ WHERE_TO_LOOK: dict[Kind, str] = {
 
 NOT_IN_SCOPE: dict[Kind, str] = {"models": "models are dense Llama decoders; mixtures of experts are not supported"}
 
-EXAMPLE = "example_"  # begins the names of sites that are there to be copied
-OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # in a recipe; another spelling is left to YAML
+EXAMPLE = "example_"  # the prefix of sites that only serve as templates
+OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # in a recipe; if it does not match, parse the file
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 
 
 class Configs:
-    """The rows of one configs folder; nothing is read before it is asked for, and everything only once."""
+    """The rows of one configs folder. Each file is read when it is first needed, and only once."""
 
     def __init__(
         self, root: Path | None = None, own_sites: Path | None = None, own_suites: Path | None = None
     ) -> None:
         self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
-        self._own: dict[Kind, Path | None] = {"sites": own_sites, "suites": own_suites}  # folders of one user
+        self._own: dict[Kind, Path | None] = {"sites": own_sites, "suites": own_suites}  # the user's own folders
         self._learned: dict[str, Hardware] = {}
-        self._kept: dict[Hashable, Any] = {}  # what was read, listed or checked
+        self._kept: dict[Hashable, Any] = {}  # results of reading, listing and checking
 
     def compute_once(self, key: Hashable, made: Callable[[], Any]) -> Any:
-        """Return what `made` returned the first time that it was called for this key."""
+        """Return the result of the first call of `made` for this key."""
         if key not in self._kept:
             self._kept[key] = made()
         return self._kept[key]
@@ -75,11 +75,11 @@ class Configs:
         return self._learned.get(name) or self.row("hardware", name, Hardware)
 
     def register_hardware(self, hardware: Hardware) -> None:
-        """A device of this machine that no file names."""
+        """Add a device of this machine that has no file in configs/hardware."""
         self._learned[hardware.name] = hardware
 
     def site(self, name: str) -> Site:
-        """Sites of one user's own come before those of the checkout."""
+        """Return a site. The user's own sites replace those of the checkout."""
         site: Site = self.compute_once(("site", name), lambda: self._checked_site(name))
         return site
 
@@ -93,14 +93,14 @@ class Configs:
         return self.row("recipes", name, Recipe)
 
     def recipes(self, backend: str | None = None) -> list[Recipe]:
-        """Every recipe, or those of a backend, in the order of the names. Files of other backends are not parsed."""
+        """Return all recipes, or those of a backend, sorted by name. Files of other backends are not parsed."""
         found: list[Recipe] = self.compute_once(("recipes", backend), lambda: self._recipes_of(backend))
         return found
 
     def _recipes_of(self, backend: str | None) -> list[Recipe]:
         recipes = [self.recipe(name) for name in self.names("recipes") if self._may_be_of(backend, name)]
         recipes = [recipe for recipe in recipes if backend in (None, recipe.backend)]
-        for recipe in recipes:  # a mistyped model or device would make a recipe apply to nothing, in silence
+        for recipe in recipes:  # otherwise, a recipe with a mistyped model or device would silently never apply
             where = self.path("recipes", recipe.name)
             refuse_unknown(recipe.models, [*self.names("models"), "*"], f"{where}: models")
             refuse_unknown(recipe.hardware, [*self.names("hardware"), "*"], f"{where}: hardware")
@@ -122,7 +122,7 @@ class Configs:
         refuse_unknown(devices, self.names("hardware"), f"{where}: slurm: hardware")
 
     def names(self, kind: Kind) -> list[str]:
-        if kind == "sites":  # a command may have written one meanwhile
+        if kind == "sites":  # never cached, because a command may have written a new site
             return self._listed(kind)
         names: list[str] = self.compute_once(("names", kind), lambda: self._listed(kind))
         return names
@@ -138,7 +138,7 @@ class Configs:
         return sorted({path.stem for path in [*folder.glob("*.yml"), *self._own_files(kind, "*")]})
 
     def path(self, kind: Kind, name: str) -> Path:
-        """The file that a row is read from."""
+        """Return the path of a row's file."""
         return next(iter(self._own_files(kind, name)), self.root / kind / f"{name}.yml")
 
     def _own_files(self, kind: Kind, pattern: str) -> list[Path]:
@@ -146,7 +146,7 @@ class Configs:
         return list(folder.glob(f"{pattern}.yml")) if folder else []
 
     def row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
-        """Return one file of a kind as a value of the capability that owns it."""
+        """Return a row of configs/ as a value of the capability that owns it."""
         names = self.names(kind)
         if name not in names:
             raise UnknownName(
@@ -162,14 +162,14 @@ class Configs:
 
 
 def refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> None:
-    """RequestError for the first name that is not known, with the nearest that is."""
+    """Raise RequestError for the first unknown name. The message suggests the nearest known name."""
     for name in names:
         if name not in known:
             raise RequestError(f"unknown name '{name}': {nearest(name, known)}", where=where)
 
 
 def _problems_of(site: Site) -> list[str]:
-    """Return the parts of a site from which no job can be made."""
+    """Return the problems of a site's file for which no job can be made."""
     slurm, container = site.slurm, site.container
     wrong = {
         "'kind: slurm' needs a section 'slurm', and the section needs the kind": (site.kind == "slurm")
@@ -178,7 +178,7 @@ def _problems_of(site: Site) -> list[str]:
         "'runtime: container' needs a section 'container'": slurm and site.runtime == "container" and not container,
         "container: images: the folder for the image files is missing": slurm and container and not container.images,
     }
-    # The value is never in the words: it may be the secret that is refused.
+    # The messages contain names only, because a value may be the secret that is refused.
     secret = [name for name in site.environment if is_secret_name(name)]
     return [
         *(problem for problem, holds in wrong.items() if holds),
@@ -199,7 +199,7 @@ def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
 
 
 def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
-    """Return a YAML file as a value. Refuse a file that does not fit, and name the key."""
+    """Return a YAML file as a value. Refuse a file that does not fit the type, and name the key."""
     data = parse_yaml(path)
     try:
         return msgspec.convert(data, value_type, strict=True)
@@ -226,13 +226,13 @@ def _field_names(kind: Any) -> set[str]:
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-DEEPEST = 50  # what configs hold lies ten deep
+DEEPEST = 50  # the limit for nested YAML; configs need about ten levels
 
 
 class _Document:
-    """The data of a YAML document, from the parser's events: in half the time that PyYAML's own constructor takes.
+    """Builds the data of a YAML document from parser events, in half the time of PyYAML's own constructor.
 
-    The last of two equal keys, which YAML would settle in silence, is refused; so are tags.
+    Duplicate keys are refused, because YAML would silently use the last one. Tags are refused, too.
     """
 
     def __init__(self, text: str) -> None:
@@ -241,11 +241,11 @@ class _Document:
         self._depth = 0
 
     def data(self) -> Any:
-        self._next()  # the stream begins
+        self._next()  # the start of the stream
         if isinstance(self._next(), yaml.StreamEndEvent):
             return None
         found = self._value(self._next())
-        self._next()  # the document ends
+        self._next()  # the end of the document
         after = self._next()
         if not isinstance(after, yaml.StreamEndEvent):
             raise _problem("a second document begins", after)
@@ -277,7 +277,7 @@ class _Document:
     def _scalar(self, event: Any) -> Any:
         try:
             return _plain(event.value) if event.implicit[0] else event.value
-        except ValueError as error:  # 2026-99-99, or a number of thousands of digits
+        except ValueError as error:  # such as 2026-99-99, or a number with thousands of digits
             raise _problem(f"invalid value: {error}", event) from None
 
     def _mapping(self) -> dict[Any, Any]:
@@ -298,7 +298,7 @@ def _problem(what: str, event: Any) -> yaml.MarkedYAMLError:
 
 @cache
 def _plain(text: str) -> Any:
-    """A word without quotes: text, or what YAML 1.1 takes it for."""
+    """Return the value of a word without quotes: text, or the type that YAML 1.1 recognises."""
     for tag, pattern in _LOADER.yaml_implicit_resolvers.get(text[:1], ()):
         if pattern.match(text):
             return _LOADER("").construct_object(yaml.ScalarNode(tag, text))
@@ -306,7 +306,7 @@ def _plain(text: str) -> Any:
 
 
 def parse_yaml(path: Path) -> Any:
-    """The plain data of a YAML file; what is not YAML is refused with file and line."""
+    """Return the plain data of a YAML file. Refuse text that is not YAML, with the file and line."""
     try:
         return _Document(files.read(path).decode()).data()
     except yaml.MarkedYAMLError as error:

@@ -1,7 +1,7 @@
-"""Errors of Stepmark: each carries what, where, why, and the command to run next.
+"""The errors of Stepmark. Each has four parts: what is wrong, where, why, and the command to run next.
 
-Exit codes are a public contract: 1 the run failed, 2 the request was wrong and nothing
-started, 3 it ran but the result is invalid.
+Exit codes are a public contract: 1 the run failed, 2 the request was wrong and nothing was started, 3 the run ended
+but its result is invalid.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ EXIT_REFUSED = 2
 EXIT_INVALID = 3
 EXIT_INTERRUPTED = 130
 
-EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}  # of a result's status
+EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALID}  # by a result's status
 
 LIST_COMMAND = "python launch/run.py --list"
-SAME_COMMAND = "--"  # as a next_command: the typed command again
+SAME_COMMAND = "--"  # a next_command that repeats the typed command
 
-# Return the whole command for a next_command that is flags only. The launcher sets it: it knows what was typed.
+# Completes a next_command that has only flags. The launcher replaces it, because it knows the typed command.
 complete: Callable[[str], str] = str
 
 
@@ -49,27 +49,27 @@ class StepmarkError(Exception):
 
 
 class RequestError(StepmarkError):
-    """The request cannot work; nothing was started."""
+    """An error in the request, found before anything was started."""
 
     exit_code = EXIT_REFUSED
 
 
 class UnknownName(RequestError):
-    """A word that names nothing; the message has the nearest name, or all of them."""
+    """An unknown name. The message suggests the nearest valid name, or lists all valid names."""
 
     def __init__(self, what: str, name: str, valid: Iterable[str], **details: str) -> None:
-        """`what` without the hint, which is added."""
+        """Add a suggestion to `what`."""
         super().__init__(f"{what}: {nearest(name, valid)}", **details)
 
 
 class RunError(StepmarkError):
-    """Something that had started failed."""
+    """A failure of something that was already started."""
 
     exit_code = EXIT_FAILED
 
 
 def capture(check: Callable[[], object]) -> Iterator[StepmarkError]:
-    """Yields the error that a check raises, so that a caller can collect the errors of many."""
+    """Yield the error that a check raises, so that a caller can collect the errors of several checks."""
     try:
         check()
     except StepmarkError as error:
@@ -80,7 +80,7 @@ MOST_LISTED = 20
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint: "did you mean 'bf16'?"; all valid names if none is close, or the nearest of many."""
+    """Return a hint: "did you mean 'bf16'?", or else all valid names, or else the nearest of many."""
     names = sorted(valid)
     meant = closest(name, names)
     if meant:
@@ -96,6 +96,6 @@ def closest(name: str, valid: Sequence[str]) -> str | None:
 
 
 def _close_names(name: str, valid: Sequence[str], most: int, cutoff: float) -> list[str]:
-    import difflib  # takes a while, and only a mistake needs it
+    import difflib  # imported here, because the import is slow and only a typo needs it
 
     return difflib.get_close_matches(name, valid, most, cutoff)

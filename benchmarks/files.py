@@ -1,6 +1,6 @@
-"""Read files of unknown origin, and report files that cannot be read or written.
+"""Reads files of unknown origin, and reports files that cannot be read or written.
 
-Every text that is read from JSON is one printable line: a screen, a page or Markdown that shows it shows one line.
+Every string that is read from JSON becomes one printable line, so that it stays one line on a screen or a page.
 """
 
 import contextlib
@@ -23,21 +23,21 @@ from benchmarks.text import printable
 Read = TypeVar("Read")
 Given = ParamSpec("Given")
 
-# Raised for text that is not JSON of the expected form. msgspec's DecodeError and UnicodeDecodeError are ValueErrors.
+# Errors of text that is not JSON of the expected form. msgspec's DecodeError and UnicodeDecodeError are ValueErrors.
 NOT_JSON = (ValueError, RecursionError)
 
-# A shared file system sometimes raises these for an intact file.
+# A shared file system sometimes raises these errors for an intact file.
 PASSING = (errno.ESTALE, errno.EIO)
-PAUSES_SECONDS = (0.1, 1.0)  # before a second and a third try
+PAUSES_SECONDS = (0.1, 1.0)  # the pauses before the second and the third attempt
 
-_ESCAPED = re.compile(rb"\\[bfnrtu]")  # how JSON escapes most non-printable characters
+_ESCAPED = re.compile(rb"\\[bfnrtu]")  # JSON escapes that can stand for non-printable characters
 
-COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, made by its worker too (inside/worker_kit.py)
+COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, which workers make, too (inside/worker_kit.py)
 
 
 @contextlib.contextmanager
 def passing() -> Iterator[None]:
-    """Leave a look at growing files unfinished if a shared file system fails; the next look sees the rest."""
+    """Ignore an error of a shared file system while reading growing files; a later call reads the rest."""
     try:
         yield
     except OSError as error:
@@ -46,7 +46,7 @@ def passing() -> Iterator[None]:
 
 
 def retried(read: Callable[Given, Read]) -> Callable[Given, Read]:
-    """Return a function that repeats `read` if a shared file system fails."""
+    """Return a function that calls `read` again if a shared file system fails."""
 
     @functools.wraps(read)
     def several_times(*given: Given.args, **named: Given.kwargs) -> Read:
@@ -60,7 +60,7 @@ def retried(read: Callable[Given, Read]) -> Callable[Given, Read]:
 
 
 def opened(path: Path) -> BufferedReader:
-    """A plain file to read. OSError also of a pipe or a device, which may have no end and is not opened."""
+    """Open a regular file for reading. Raise OSError for a pipe or a device, because reading it may never end."""
     kind = path.stat().st_mode
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is a pipe, a device or a socket instead of a file", str(path))
@@ -69,13 +69,13 @@ def opened(path: Path) -> BufferedReader:
 
 @retried
 def read(path: Path) -> bytes:
-    """All of a plain file. OSError."""
+    """Return the whole contents of a regular file. Raise OSError if it cannot be read."""
     with opened(path) as stream:
         return stream.read()
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain file. If a shared file system fails, it reads on from the same place. OSError."""
+    """Yield the lines of a regular file. After an error of a shared file system, continue at the same place."""
     place = 0
     for pause in (*PAUSES_SECONDS, None):
         try:
@@ -92,7 +92,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def read_json(path: Path, kind: type[Read]) -> Read:
-    """Return the value in a plain file. Raise OSError, or ValueError if it is not JSON of this form."""
+    """Return the value in a regular file. Raise OSError, or ValueError if it is not JSON of this form."""
     data = read(path)
     try:
         return decode_json(data, msgspec.json.Decoder(kind))
@@ -101,14 +101,14 @@ def read_json(path: Path, kind: type[Read]) -> Read:
 
 
 def decode_json(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:
-    """Return the value. Data without anything that is not printable, which nearly all is, is decoded directly."""
+    """Return the value. Data with only printable characters, which is nearly all data, is decoded directly."""
     if _ESCAPED.search(data) is None and data.decode(errors="replace").replace("\n", "").isprintable():
         return decoder.decode(data)
     return msgspec.convert(one_line(msgspec.json.decode(data)), decoder.type, str_keys=True)
 
 
 def one_line(value: Any) -> Any:
-    """Return data with each text in it, keys included, as one printable line."""
+    """Return the data with every string in it, including keys, as one printable line."""
     if isinstance(value, dict):
         return {printable(key): one_line(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -124,7 +124,7 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
 
 
 def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
-    """`why`: what is kept nonetheless; `then`: the command that makes good once the folder can be written."""
+    """Return the error. `why` states what is kept; `then` is the command to run once the folder is writable."""
     return RunError(
         f"{path.name} could not be written: {error.strerror or error}",
         where=str(path.parent),
@@ -134,7 +134,7 @@ def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
 
 
 def mark_write_failure(phase_dir: Path, error: OSError) -> None:
-    """A full disk takes no file that names it; but a link can be made, and its target is the reason."""
+    """Record the reason for a failed write as a link's target, because a full disk can often still create a link."""
     with contextlib.suppress(OSError):
         (phase_dir / COULD_NOT_WRITE).symlink_to(error.strerror or str(error))
 

@@ -1,4 +1,4 @@
-"""The raw files of a queue's job, from which a result is recomputed.
+"""The raw files of a queued job, from which a result is recomputed.
 
 job.json in the run folder describes the submission. The job writes one line per event to attempt-N/job.jsonl. When
 the run is collected, attempt-N/scheduler.json gets the scheduler's record of the attempt; a job that never started
@@ -22,63 +22,63 @@ OutcomeKind = Literal[
 
 
 class JobSubmission(Value, frozen=True):
-    """job.json: written before sbatch is called, and again with the job's number."""
+    """The contents of job.json. It is written before sbatch is called, and again with the job's number."""
 
     site: str
-    job_id: str | None  # None: sbatch had not answered when the launcher ended
+    job_id: str | None  # None: the launcher ended before sbatch returned the number
     submitted: float  # Unix time
     command: list[str]
-    configuration: str | None  # the slurm.conf it was submitted with
+    configuration: str | None  # the slurm.conf that was used to submit the job
     hang_timeout: float | None = None
 
 
 class JobEvent(Value, frozen=True):
-    """A line of job.jsonl, written by the job script."""
+    """A line of job.jsonl, which the job script writes."""
 
     event: Literal["start", "phase_start", "phase_end", "warned", "hung", "end"]
     time: float  # Unix time
-    job_id: str | None = None  # of start
-    restarts: int | None = None  # of start: how often Slurm had requeued the job before
-    nodes: str | None = None  # of start: Slurm's node list
+    job_id: str | None = None  # only for start
+    restarts: int | None = None  # only for start: how often Slurm had requeued the job before
+    nodes: str | None = None  # only for start: Slurm's node list
     phase: str | None = None
-    coordinator: str | None = None  # of phase_start: HOST:PORT
-    exit_code: int | None = None  # of phase_end and end
-    seconds: float | None = None  # of hung: how long no step had come
+    coordinator: str | None = None  # only for phase_start: HOST:PORT
+    exit_code: int | None = None  # only for phase_end and end
+    seconds: float | None = None  # only for hung: the time without a new step
 
 
 class SchedulerEnd(Value, frozen=True):
-    """scheduler.json: how the scheduler says an attempt ended."""
+    """The contents of scheduler.json: how an attempt ended according to the scheduler."""
 
     job_id: str
-    state: str  # as Slurm writes it, such as TIMEOUT; UNKNOWN if Slurm has forgotten the job
+    state: str  # Slurm's name, such as TIMEOUT; UNKNOWN if Slurm has no record of the job
     source: Literal["sacct", "scontrol", "squeue", "nobody"]
-    exit_code: str | None = None  # as Slurm writes it, such as 0:9
+    exit_code: str | None = None  # in Slurm's format, such as 0:9
     reason: str | None = None
     nodes: str | None = None
     started: float | None = None  # Unix time
     ended: float | None = None
     cancelled_by: str | None = None
-    note: str | None = None  # why it is not known better (accounting off, purged)
+    note: str | None = None  # why the record is incomplete (accounting is off, or the job was purged)
 
 
 class Binding(Value, frozen=True):
-    """How launch/slurm/numa.sh bound a task to the CPUs nearest to its GPU."""
+    """How launch/slurm/numa.sh bound a task to the CPUs nearest to the task's GPU."""
 
-    gpu: str  # its PCI bus id
-    node: int | None  # its NUMA node
-    cpus: str  # of that node, as /sys lists them
+    gpu: str  # the GPU's PCI bus id
+    node: int | None  # the GPU's NUMA node
+    cpus: str  # the CPUs of that node, in the format of /sys
     by: Literal["numactl", "taskset", ""]
-    why: str  # it is not bound; empty: it is
+    why: str  # why the task is not bound; empty if it is
 
 
 class ProcessEnd(Value, frozen=True):
-    """The end of a process of a run, as the site saw it. Lines of exits.jsonl, and of a queue's exits-rankN.jsonl."""
+    """The end of one process of a run, as the site saw it. A line of exits.jsonl, or of a job's exits-rankN.jsonl."""
 
     rank: int
-    exit_code: int | None  # negative: a signal; None: it was still running when the site let go of it
+    exit_code: int | None  # negative: a signal; None: the process was still running when the site stopped waiting
     interrupted: bool = False
-    failed_first: bool = False  # as the link `first-failure` of a queue's job has it
-    time: float | None = None  # Unix time, by the clock of its node
+    failed_first: bool = False  # whether the link `first-failure` of a queued job names this rank
+    time: float | None = None  # Unix time, by the clock of the process's node
     host: str | None = None
     binding: Binding | None = None  # None: binding was not requested
 
@@ -88,10 +88,10 @@ class AttemptEnd(Value, frozen=True):
 
     attempt: int
     outcome: OutcomeKind
-    text: str  # what happened, where, and how that is known
-    steps: int  # that rank 0 reported
+    text: str  # what happened, where, and which record shows it
+    steps: int  # the number of steps that rank 0 reported
     nodes: str | None = None
-    rank: int | None = None  # whose log to read first; None: any rank
+    rank: int | None = None  # the rank whose log to read first; None: any rank
 
 
 def figures_from(attempts: Sequence[AttemptEnd]) -> AttemptEnd:

@@ -1,7 +1,7 @@
-"""Recognise a secret by the name of its variable, by its shape, or as the value of a secret variable of this shell.
+"""Recognises a secret by its variable's name, by its shape, or because it is the value of a secret variable here.
 
 Every text that is written to a file, printed or sent is checked here. A secret that the user typed is refused
-(`refuse_secrets`); one that a program printed is hidden (`hidden`, `hidden_in_log`). No message of this module
+(`refuse_secrets`). A secret that a program printed is hidden (`hidden`, `hidden_in_log`). No message of this module
 contains the secret itself.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 from benchmarks.errors import RequestError
 
 REDACTED = "<redacted>"
-SHORTEST_VALUE = 8  # a shorter value is found in any text
-NO_SECRETS = ("PWD", "OLDPWD")  # folders, for all that their names look like
+SHORTEST_VALUE = 8  # shorter values occur in ordinary text
+NO_SECRETS = ("PWD", "OLDPWD")  # folders, whose names only look like secrets
 
 _VARIABLE = re.compile(
-    r"TOKEN(_|$)|(?<!MAX_)(?<!MIN_)(?<!NUM_)(?<!BATCHED_)(?<!TRAIN_)(?<!TOTAL_)TOKENS$"  # the others are counts
+    r"TOKEN(_|$)|(?<!MAX_)(?<!MIN_)(?<!NUM_)(?<!BATCHED_)(?<!TRAIN_)(?<!TOTAL_)TOKENS$"  # these count tokens
     r"|SECRET|PASSW|PASSPHRASE|(?<!BY)PASS(_|$)|CREDENTIAL|WEBHOOK|(API|ACCESS|PRIVATE|SSH)_?KEY"
     r"|(^|_)(AUTH|BEARER|COOKIE|JWT|KEY|PAT|PSK|PW|PWD|SAS)(_|$)",
     re.IGNORECASE,
@@ -31,37 +31,37 @@ _SHAPE = re.compile(
     rb"|\bhooks\.slack\.com/services/[\w/]+|\bdckr_pat_[\w-]{20,}"
     rb"|\bwandb_v\d{1,3}_\w{8,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
 )
-# A name and a password, which may contain / and @, up to the last @ of the path; or the text before an @. A number
-# after the colon is a port.
+# A login before @: a name and a password, which may contain / and @, up to the last @ of the path; or only a name. A
+# number after the colon is a port.
 _LOGIN = re.compile(
     rb"(?<=://)(?:(?:<redacted>|[^/\s:@\['\"<>])*+:(?!\d{1,5}(?:[/?#,;\s]|$))(?:<redacted>|(?!://)[^\s'\"<>?#])+@"
     rb"|[^/\s'\"<>]+@)",
 )
 
 HIDDEN = REDACTED.encode()
-# The end of a secret's name; a prefix (db_, HF_, client-) does not matter. A tokenizer's tokens are not secrets.
+# The end of a secret's name, with any prefix (db_, HF_, client-). A tokenizer's tokens are not secrets.
 _NAME = (
     rb"(?:password|passwd|[_-]pwd|passcode|secret|credential|signature(?==)|[?&]sig(?==)"
     rb"|(?:db|mysql|smtp|redis|admin|root)[_-]?pass"
     rb"|(?<!bos_)(?<!eos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!per_)token"
     rb"|(?:api|access|private|secret|account|signing|encryption)[_-]?key)\d{0,2}"
 )
-# In the query of an address, as ?access_token=..., also as HTML or JSON writes it; only the value is secret.
+# A secret in the query of a URL, such as ?access_token=..., also in HTML or JSON. Only the value is hidden.
 _QUERY = re.compile(
     rb"(?P<before>(?:[?&](?:amp;)?|\\u0026)(?i:[\w.-]{0,40}?"
     + _NAME
     + rb"|sig|key)=)(?!<redacted>|(?:None|null|true|false)\b)[^&#\s'\"<>\\]+"
 )
 _SIGN = rb"\\{0,4}['\"]?[ \t]{0,8}(?:=>|[:=])[ \t]{0,8}+"
-# Quoted within a quoted text, quoted, or a word; to the end of the line where the closing quote was cut off.
+# A value: quoted inside a quoted text, quoted, or a word. Without a closing quote, it extends to the end of the line.
 _QUOTED = rb"(?:\\{1,4}(?P<%(n)s>['\"]).+?(?:\\{1,4}(?P=%(n)s)|$)|\"(?:\\.|[^\"\\\n])+\"?|'(?:\\.|[^'\\\n])+'?)"
 _NOTHING = rb"(?!\\{0,4}['\"]?(?:(?:None|null|true|false)\b|<redacted>))"
 _KEY = rb"[A-Z ]{0,30}PRIVATE KEY-----"
-# Its group `before` stays. Nothing here begins with a repetition: a log may have lines of megabytes.
+# The group `before` is kept. No pattern begins with a repetition, because a log may have lines of megabytes.
 _IN_A_LOG = (
     rb"(?P<before>"
     rb"(?i:" + _NAME + _SIGN + rb")" + _NOTHING + rb")(?:" + _QUOTED % {b"n": b"q"} + rb"|[^\s&'\"]+)"
-    # These extend to the end of the line, because they may contain blanks.
+    # These values extend to the end of the line, because they may contain spaces.
     rb"|(?P<before_line>(?i:passphrase|authorization|\bcookie|set-cookie)" + _SIGN + _NOTHING + rb")"
     rb"(?:" + _QUOTED % {b"n": b"p"} + rb"|[^\r\n'\"]+)"
     rb"|(?P<before_word>(?i:--[\w-]{0,30}(?:password|passphrase|secret|token|[_-]key)[ \t]{1,8}+)"
@@ -70,13 +70,13 @@ _IN_A_LOG = (
     rb"|(?P<before_login>(?<![\w-])(?:-u[ \t]{0,8}|--(?:proxy-)?user[ =])['\"]?[^\s:'\"/]{1,99}:)"
     rb"(?!<redacted>)[^\s'\"]+"
     rb"|(?P<before_wandb>\bwandb[ .]login\b[^\r\n]{0,60}?\b)[0-9a-f]{40}\b"
-    rb"|(?P<before_azure>\bsig=)[A-Za-z0-9%+/]{40,}={0,2}"  # the query of an address, without the address
+    rb"|(?P<before_azure>\bsig=)[A-Za-z0-9%+/]{40,}={0,2}"  # a query without its URL
     rb"|(?P<before_bearer>\b[Bb]earer )(?!tokens?\b|<redacted>)\S+"
     rb"|\bhf_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{8,}"
     rb"|-----BEGIN " + _KEY + rb"[\s\S]*?(?:-----END " + _KEY + rb"|\Z)"
 )
 
-Known = Mapping[str, str]  # a secret value -> the variable of this shell that holds it
+Known = Mapping[str, str]  # a secret value -> the variable of this shell that has the value
 
 
 def is_secret_name(name: str) -> bool:
@@ -85,7 +85,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path | str, ...] = ()) -> dict[str, str]:
-    """Value -> name of a shell's secret variables, without values that are part of a path, such as a user's name."""
+    """Return value -> name of a shell's secret variables, except values in one of these paths, such as a user."""
     return {
         value: name
         for name, value in environment.items()
@@ -97,12 +97,12 @@ def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path
 
 
 def secrets_here() -> Known:
-    """This shell's secrets, without values in the path of the current folder. For many texts, call it once."""
+    """Return this shell's secrets, except values in the current folder's path. For many texts, call this once."""
     return shell_secrets(paths=(Path.cwd(),))
 
 
 def why_secret(text: str, known: Known | None = None) -> str:
-    """Return why a text must not be written down; empty if it contains no secret."""
+    """Return why a text must not be written to a file; empty if it contains no secret."""
     for value, variable in (shell_secrets() if known is None else known).items():
         if value in text:
             return f"it has the value of {variable}, a variable of this shell with a secret's name"
@@ -115,7 +115,7 @@ def why_secret(text: str, known: Known | None = None) -> str:
 
 
 def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:
-    """Raise RequestError if any text in a value, however deeply nested, is secret."""
+    """Raise RequestError if any text in a value, at any depth, contains a secret."""
     known = secrets_here() if known is None else known
     for place, text in _texts(value, where):
         why = why_secret(text, known)
@@ -140,21 +140,21 @@ def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def hidden(text: str, known: Known | None = None) -> str:
-    """The text without tokens, logins and the secrets of this shell."""
+    """Return the text with tokens, logins and the secrets of this shell hidden."""
     return _hidden(_raw(text), known).decode(errors="surrogateescape")
 
 
 def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
-    """Hides also values that are called a password, a key or the like. A second pass changes nothing."""
+    """Also hide values whose names look like a password or a key. Applying it again changes nothing."""
     text = re.sub(_IN_A_LOG, _hide_match, text, flags=re.MULTILINE)
     end = None if b"-----END " not in text else re.search(rb"-----END " + _KEY, text)
-    if end is not None:  # the text begins within a key
+    if end is not None:  # the text begins inside a private key
         text = HIDDEN + text[end.end() :]
     return _hidden(text, known)
 
 
 def hidden_in_reason(text: str) -> str:
-    """Hide secrets in a program's failure message for a result, which must be the same in any shell."""
+    """Hide secrets in a program's failure message, by their form only, so that a result is the same in any shell."""
     return hidden_in_log(_raw(text), {}).decode(errors="surrogateescape")
 
 

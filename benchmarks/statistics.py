@@ -1,6 +1,6 @@
-"""Figures of one run's step times: median with its interval, mean, spread, excess. Pure functions.
+"""Computes median with interval, mean, spread and excess of one run's step times. Pure.
 
-Which steps count is decided in window.py.
+window.py decides which steps are in the window.
 """
 
 import math
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-FEWEST_VALUES = 9  # three in each third, so that one slow step does not set its median
+FEWEST_VALUES = 9  # three values in each third, so that one slow step does not change the third's median
 CONFIDENCE = 0.95
 CLIP_DEVIATIONS = 3.0
-DEVIATIONS_PER_MAD = 1.4826  # of a normal distribution
+DEVIATIONS_PER_MAD = 1.4826  # standard deviations per median absolute deviation, for a normal distribution
 HIGHEST_AUTOCORRELATION = 0.95
 THIRDS = 3
 QUANTILE_OF_THIRDS = 4.303  # Student's t with 2 degrees of freedom, two-sided 95%
-MEMORY = 1.75  # how much more the level of a run moves than its thirds show: what public runs ask for at 50 steps
+MEMORY = 1.75  # how much more a run's level varies than its thirds show; measured on public runs of 50 steps
 
 
 class MedianInterval(NamedTuple):
@@ -38,7 +38,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def median_of_counts(counts: Mapping[float, int]) -> float | None:
-    """Return the median of values with their counts, or None without values."""
+    """Return the median of values with counts (value -> count), or None if there are no values."""
     ordered = sorted(counts)
     ends = list(accumulate(counts[value] for value in ordered))
     if not ends:
@@ -48,7 +48,7 @@ def median_of_counts(counts: Mapping[float, int]) -> float | None:
 
 
 class RunningMean:
-    """The mean of values that come in parts. It keeps rounding errors, so the order of the parts does not matter."""
+    """The mean of values that are added in parts. It tracks rounding errors, so their order does not matter."""
 
     def __init__(self) -> None:
         self._sum, self._lost, self._count = 0.0, 0.0, 0
@@ -64,33 +64,33 @@ class RunningMean:
 
 
 def excess(seconds: Sequence[float]) -> float | None:
-    """Mean over median, less 1: what slow steps add to the time, which the median hides by design."""
+    """Return mean over median, minus 1: the time that slow steps add, which the median hides by design."""
     middle, average = median(seconds), mean(seconds)
     return average / middle - 1 if middle and average is not None else None
 
 
 def stdev(values: Sequence[float]) -> float | None:
-    """The sample standard deviation (n - 1); None when fewer than two values leave it unknown."""
+    """Return the sample standard deviation (n - 1); None for fewer than two values."""
     if len(values) < 2:
         return None
     return math.sqrt(_sum_of_squares(_centred(values)) / (len(values) - 1))
 
 
 def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -> MedianInterval | None:
-    """The 95% interval of the median of successive step times; None for fewer than 9.
+    """Return the 95% interval of the median of successive step times; None for fewer than 9.
 
-    The union of two intervals, because step times have a short memory and a long one:
+    The result is the union of two intervals, because step times have both a short and a long memory:
 
     - Order statistics of the steps, widened for the autocorrelation from one step to the next.
     - Student's t interval of the medians of the window's three thirds, times MEMORY. Thirds grow with the window, so
-      more steps narrow the interval only as far as the level of the run holds still (batch means with few, long
+      more steps narrow the interval only as far as the level of the run stays the same (batch means with few, long
       batches: Schmeiser 1982; Ibragimov and Mueller 2010).
 
-    docs/measurements/2026-11-24-interval.md has how often it holds the truth. A window cannot show a memory that is
-    much longer than itself: with fewer than 50 steps the interval is less than a 95% one where steps take seconds.
+    docs/measurements/2026-11-24-interval.md has the measured coverage. A window cannot show a memory that is much
+    longer than the window. For steps of seconds, the coverage is below 95% with fewer than 50 steps.
 
-    `resolution_seconds` is the last digit of a printed figure; rounding moves a median by up to half
-    of it, so the interval is wider by that on either side.
+    `resolution_seconds` is the last digit of a printed time. Rounding moves a median by up to half of it, so each
+    side of the interval is wider by that.
     """
     if len(seconds) < FEWEST_VALUES:
         return None
@@ -102,7 +102,7 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
     half_ranks = _half_ranks(_clipped_deviations(seconds, middle, resolution_seconds))
     rounding = resolution_seconds / 2
     half_width = min(_half_width_of_thirds(seconds), ordered[-1] - ordered[0]) + rounding
-    # The lower end is as many times below the median as the upper one is above it: a step cannot take no time.
+    # The lower end is as many times below the median as the upper end is above it: a step cannot take no time.
     below = middle * middle / (middle + half_width) if middle > 0 else 0.0
     low = min(below, max(_at_rank(ordered, middle_rank - half_ranks) - rounding, 0.0))
     high = max(middle + half_width, _at_rank(ordered, middle_rank + half_ranks) + rounding)
@@ -116,21 +116,21 @@ def _half_width_of_thirds(seconds: Sequence[float]) -> float:
 
 
 def _half_ranks(deviations: Sequence[float]) -> float:
-    """Return how many ranks below and above the middle the order statistics are.
+    """Return how many ranks above and below the middle the ends of the interval are.
 
-    The variance inflation is that of the signs of a Gaussian AR(1) process, 1 + (4 / pi) sum asin(r^k), from
-    P(both above the median) = 1/4 + asin(r) / (2 pi) (Sheppard 1899); r is corrected for bias (Kendall 1954) and
-    raised by its standard error.
+    The inflation of the variance is that of the signs of a Gaussian AR(1) process: 1 + (4 / pi) sum asin(r^k), from
+    P(both above the median) = 1/4 + asin(r) / (2 pi) (Sheppard 1899). The autocorrelation r is corrected for bias
+    (Kendall 1954) and raised by its standard error.
     """
     inflation = _variance_inflation(_autocorrelation_bound(deviations))
     return _t_quantile(len(deviations) / inflation) * math.sqrt(len(deviations) * inflation) / 2
 
 
 def _clipped_deviations(seconds: Sequence[float], middle: float, resolution_seconds: float) -> list[float]:
-    """Distances from the median, cut at 3 robust deviations so that spikes do not set the spread.
+    """Return the distances from the median, limited to 3 robust deviations so that spikes do not set the spread.
 
-    Figures that are printed coarsely can have a MAD of 0 though they vary; one printed digit is then
-    the least deviation worth assuming.
+    Coarsely printed times can have a MAD of 0 although the times vary. The least assumed deviation is therefore one
+    printed digit.
     """
     deviations = [value - middle for value in seconds]
     spread = DEVIATIONS_PER_MAD * _at_rank(sorted(map(abs, deviations)), (len(deviations) + 1) / 2)
@@ -139,7 +139,7 @@ def _clipped_deviations(seconds: Sequence[float], middle: float, resolution_seco
 
 
 def _autocorrelation_bound(values: Sequence[float]) -> float:
-    """Lag-1 autocorrelation, corrected for its bias in short series, plus one standard error."""
+    """Return the lag-1 autocorrelation, corrected for its bias in short series, plus one standard error."""
     count = len(values)
     centred = _centred(values)
     total = _sum_of_squares(centred)
@@ -158,14 +158,14 @@ def _variance_inflation(autocorrelation: float) -> float:
 
 
 def _t_quantile(effective_n: float) -> float:
-    """Student's t for a two-sided interval; below one degree of freedom it has no useful value."""
-    from scipy.special import stdtrit  # a dry run imports this module and needs no quantile
+    """Return Student's t for a two-sided interval, with at least one degree of freedom."""
+    from scipy.special import stdtrit  # imported here, because a dry run needs no quantile
 
     return float(stdtrit(max(effective_n - 1, 1.0), (1 + CONFIDENCE) / 2))
 
 
 def _at_rank(ordered: Sequence[float], rank: float) -> float:
-    """The value at a rank counted from 1, between neighbours by proportion; the extremes beyond the ends."""
+    """Return the value at a rank that starts at 1, interpolated between neighbours and limited to both ends."""
     position = min(max(rank - 1, 0.0), len(ordered) - 1.0)
     below = math.floor(position)
     above = math.ceil(position)

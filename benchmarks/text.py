@@ -1,6 +1,6 @@
-"""Text that users read: columns, numbers with their units, reasons, and Markdown.
+"""Formats text for users: tables, numbers with units, reasons, and Markdown.
 
-Every table of text is written here.
+All text tables are formatted here.
 """
 
 import math
@@ -13,7 +13,7 @@ from benchmarks.values import Benchmark, Parallelism, Step
 
 Rows = list[tuple[str, str]]
 OF_A_RANK = re.compile(r"((?:phase \S+: )?)rank (\d{1,9})(:?) (.+)")
-BREAKS = re.compile(r"(?:\s|\\n)+")  # a message that was quoted holds its line breaks as \n
+BREAKS = re.compile(r"(?:\s|\\n)+")  # line breaks; a quoted message contains them as \n
 MOST_REASONS = 4
 
 
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same lines, each printable."""
+    """Return the same lines with each one printable."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -37,9 +37,9 @@ def printable_lines(text: str) -> str:
 
 
 def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), indent: str = "  ") -> list[str]:
-    """Rows of equal length, each column as wide as its widest cell; the columns in `numbers` align to the right.
+    """Return the rows with each column as wide as its widest cell. Columns in `numbers` are aligned to the right.
 
-    A cell is one printable line, no matter who wrote it.
+    Every cell is made one printable line.
     """
     table = [list(map(printable, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -54,10 +54,10 @@ def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), inden
 
 
 class Grid(NamedTuple):
-    """A table that a screen and a page show alike."""
+    """A table that looks the same on a screen and on a page."""
 
     heading: str
-    titles: Sequence[str]  # of numbers, if it begins with #
+    titles: Sequence[str]  # a title that begins with # is for a column of numbers
     rows: Sequence[Sequence[str]]
 
     def lines(self, indent: str = "  ") -> list[str]:
@@ -66,7 +66,7 @@ class Grid(NamedTuple):
 
 
 def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Labels in one column, texts in the next; the lines of a long text stay in theirs."""
+    """Return labels in the first column and texts in the second. Further lines of a text stay in their column."""
     return columns(
         [(label if place == 0 else "", line) for label, text in rows for place, line in enumerate(text.split("\n"))],
         indent=indent,
@@ -74,7 +74,7 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 
 def percent_text(percent: float | None, digits: str = ".2g") -> str:
-    """Return the percentage, never as a power of ten, or a dash if it is not known."""
+    """Return the percentage without an exponent, or a dash if it is unknown."""
     if percent is None:
         return "-"
     whole = f"{'+' if digits.startswith('+') else ''},.0f"
@@ -82,7 +82,7 @@ def percent_text(percent: float | None, digits: str = ".2g") -> str:
 
 
 def digits(value: float) -> str:
-    """Four significant digits or all of a larger whole part, never as a power of ten: 0.03162, 4.000, 12,346."""
+    """Return four significant digits, or all digits of a larger whole part, without an exponent: 0.03162, 12,346."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
@@ -93,20 +93,20 @@ def plural(count: int, one: str, more: str = "") -> str:
 
 
 def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """The first and last number of each unbroken run."""
+    """Return the first and last number of each range without gaps."""
     grouped = groupby(enumerate(sorted(set(numbers))), lambda pair: pair[1] - pair[0])
     rows = [[number for _, number in row] for _, row in grouped]
     return [(row[0], row[-1]) for row in rows]
 
 
 def spans_text(numbers: Iterable[int], width: int = 0) -> str:
-    """0-3,7 for 0, 1, 2, 3 and 7, each as wide with zeros."""
+    """Return ranges as text: 0-3,7 for 0, 1, 2, 3 and 7. `width` pads each number with zeros."""
     texts = ([f"{end:0{width}}" for end in dict.fromkeys(ends)] for ends in spans(numbers))
     return ",".join(map("-".join, texts))
 
 
 def first_few(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
-    """The first few of them, and how many more there are."""
+    """Return the first few texts, and the number of the others."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{between.join(texts[:most])}{more}"
 
@@ -115,7 +115,7 @@ def first_few(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Four significant digits with the unit that suits: 6.999 s, 15.21 ms."""
+    """Return four significant digits with a fitting unit: 6.999 s, 15.21 ms."""
     if seconds >= 1:
         return f"{seconds:.4g} s"
     return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
@@ -147,7 +147,7 @@ def title(benchmark: Benchmark) -> str:
 
 
 def folded(reasons: Sequence[str]) -> list[str]:
-    """Each reason in one line, and what several ranks say alike once: "64 ranks (0-63): no step was trained"."""
+    """Return each reason in one line. Equal reasons of several ranks are joined: "64 ranks (0-63): no step"."""
     ranks: dict[tuple[str, str, str], set[int]] = {}
     for reason in reasons:
         line = BREAKS.sub(" ", reason).strip()
@@ -161,7 +161,7 @@ def _ranks_text(ranks: Collection[int], sign: str) -> str:
     if len(ranks) < 2:
         return "".join(f"rank {rank}{sign} " for rank in ranks)
     several = f"{len(ranks)} ranks ({spans_text(ranks)})"
-    return f"{several}: " if sign else f"each of {several} "  # before a verb of one rank
+    return f"{several}: " if sign else f"each of {several} "  # "each of", because a singular verb follows
 
 
 def reasons_text(reasons: Sequence[str]) -> str:
@@ -175,9 +175,9 @@ def step_text(
     typical_seconds: float | None,
     seconds_left: float | None,
 ) -> str:
-    """The live line: where the run is, how fast, and how long it still takes."""
+    """Return the live line: the run's progress, its speed, and the remaining time."""
     words = [f"step {step.step + 1}/{total_steps}"]
-    if seconds_left is not None:  # early: a narrow terminal cuts the end off
+    if seconds_left is not None:  # near the start, because a narrow terminal cuts off the end
         words.append(f"{duration_text(seconds_left)} left")
     if typical_seconds:
         words.append(f"{seconds_text(typical_seconds)}/step")
@@ -201,13 +201,13 @@ def duration_text(seconds: float) -> str:
 
 
 def headed(text: str) -> str:
-    """The same text: its first line as the heading, the rest as it is."""
+    """Return the text as Markdown, with its first line as the heading and the rest as a code block."""
     first, _, rest = text.partition("\n")
     return fenced(first, rest.strip("\n").split("\n"))
 
 
 def fenced(heading: str, lines: Sequence[str]) -> str:
-    """Markdown of a heading and lines as they are: names and logs hold no markup, also not in the heading."""
+    """Return Markdown with a heading and a code block, in which names and logs are never read as markup."""
     body = "\n".join(map(printable, lines))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     inert = printable(heading).replace("`", "'")

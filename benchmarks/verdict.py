@@ -1,4 +1,4 @@
-"""The five verdicts of Stepmark, the same in every command."""
+"""The five verdicts of Stepmark, which every command uses."""
 
 from enum import StrEnum
 
