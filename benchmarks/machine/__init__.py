@@ -1,1 +1,1 @@
-"""This machine's GPUs and driver, and the images that run on them. Pure."""
+"""Describes this machine's GPUs and driver, and refuses runs that they cannot execute. Pure."""

@@ -1,4 +1,4 @@
-"""The GPUs of one machine as NVML reports them: which ones a run may use, which it gets, or why none. Pure.
+"""The GPUs of one machine as NVML reports them: which ones a run may use, which it gets, or why it gets none. Pure.
 
 launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """
@@ -23,15 +23,15 @@ NO_DRIVER = (
 
 
 class Busy(Value, frozen=True):
-    """A process that holds memory of a GPU."""
+    """A process that uses memory of a GPU."""
 
-    pid: int | None  # None: some process, which cannot be seen from here
+    pid: int | None  # None: the process cannot be seen from here
     name: str
     bytes: int | None
 
 
 class MachineGpu(Value, frozen=True):
-    index: int  # NVML's, in the order of the PCI bus
+    index: int  # the index in NVML, which is the order on the PCI bus
     uuid: str
     name: str
     memory_bytes: int
@@ -44,17 +44,17 @@ class MachineGpus(Value, frozen=True):
 
     gpus: tuple[MachineGpu, ...] = ()
     driver: str | None = None
-    cuda: tuple[int, int] | None = None  # the newest that the driver takes
-    why_none: str = ""  # why there are no GPUs; empty: there are
-    broken: bool = False  # there is a driver, and it cannot be asked
-    hidden: str = ""  # which GPUs are excluded and why; empty: none
+    cuda: tuple[int, int] | None = None  # the newest CUDA version that the driver supports
+    why_none: str = ""  # why there are no GPUs; empty if there are some
+    broken: bool = False  # a driver is installed, but it does not answer
+    hidden: str = ""  # which GPUs are excluded and why; empty if all can be used
 
 
 # --- which a program of CUDA sees ---------------------------------------------------------------
 
 
 def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool) -> MachineGpus:
-    """Return what a run may use. `variable`: CUDA_VISIBLE_DEVICES."""
+    """Return the GPUs that a run may use. `variable` is the value of CUDA_VISIBLE_DEVICES."""
     if not gpus:
         return MachineGpus(why_none="the driver shows no GPU")
     if variable is None:
@@ -79,7 +79,7 @@ def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool
 
 
 def kinds(gpus: Iterable[MachineGpu]) -> list[tuple[MachineGpu, ...]]:
-    """Return the GPUs grouped by name: the largest group first; of two equal groups, the one with more memory."""
+    """Return the GPUs grouped by name: the largest group first; if equally large, the group with more memory."""
     found: dict[str, list[MachineGpu]] = {}
     for gpu in gpus:
         found.setdefault(gpu.name, []).append(gpu)
@@ -119,9 +119,9 @@ def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
 def with_gpus(
     request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: Configs, backend: Backend
 ) -> Request:
-    """The request on the GPUs found here, as far as it leaves them open and a recipe is for them.
+    """Return the request with this machine's GPUs, if the request leaves them open and a recipe names them.
 
-    `rows` are the hardware of the machine's kinds, in their order.
+    `rows` has the hardware of the machine's kinds of GPU, in the order of `kinds`.
     """
     if request.hardware == HERE:
         request = msgspec.structs.replace(request, hardware=rows[0].name if rows else "cpu")
@@ -137,7 +137,7 @@ def with_gpus(
 
 
 def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) -> bool:
-    """Whether a recipe is for this GPU. One for any device stays on the CPU unless --hardware says otherwise."""
+    """Return whether a recipe is made for this GPU. Recipes for any device use the CPU without --hardware."""
     try:
         recipe = choose_recipe(request, configs, row, backend)
     except RequestError:
@@ -146,18 +146,18 @@ def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) 
 
 
 def _scale(request: Request, row: Hardware, count: int, configs: Configs, backend: Backend) -> int | None:
-    """Return all GPUs, or the largest number up to that with a layout of the recipe. None: the recipe's default."""
+    """Return the largest number of GPUs, up to `count`, with a layout in the recipe; None: the recipe's default."""
     if backend.layout_settings & request.settings.keys():
         return count
     try:
         recipe = choose_recipe(request, configs, row, backend)
-    except RequestError:  # resolving the request reports it
+    except RequestError:  # the error is reported when the request is resolved
         return None
     return max((gpus for gpus in scales(recipe, row) if gpus <= count), default=None)
 
 
 def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str:
-    """Return in one line what was chosen for a request that left it open."""
+    """Return one line with the flags that were chosen because the request left them open."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
     flags = [
         f"--{name}={getattr(settled, name)}"
@@ -171,13 +171,13 @@ def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str
 
 
 def chosen(benchmark: Benchmark, machine: MachineGpus) -> list[MachineGpu]:
-    """Return the GPUs of the run in the order of the bus: idle ones if there are enough."""
+    """Return the GPUs for the run, in bus order. Idle GPUs are preferred."""
     here = of_hardware(machine.gpus, benchmark.hardware)
     return sorted(sorted(here, key=lambda gpu: bool(gpu.busy))[: benchmark.gpus], key=lambda gpu: gpu.index)
 
 
 def on_gpus(plan: Plan, gpus: Sequence[MachineGpu]) -> Plan:
-    """Return the plan with the UUIDs of its GPUs. If kinds are mixed, CUDA and NVML count the GPUs differently."""
+    """Return the plan with the UUIDs of its GPUs, because CUDA and NVML count GPUs of mixed kinds differently."""
     if not gpus:
         return plan
     named = {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}

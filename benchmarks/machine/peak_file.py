@@ -1,4 +1,4 @@
-"""The file that launch/peak.py writes, its table next to the published peaks, and what a run reads from it."""
+"""Reads the file that launch/peak.py writes, and shows its peaks next to the published ones."""
 
 import hashlib
 from pathlib import Path
@@ -22,7 +22,7 @@ from benchmarks.values import Hardware, MeasuredPeak, Peak, Value
 
 SCHEMA_VERSION: Literal[2] = 2
 REMEASURE = "python launch/peak.py"
-WIDE_SPREAD = 0.2  # of a peak's turns: beyond it another program had a part of the machine
+WIDE_SPREAD = 0.2  # if turns differ by more, another program probably used the machine
 
 
 class PeakMeasurement(Value, frozen=True):
@@ -33,11 +33,11 @@ class PeakMeasurement(Value, frozen=True):
     stepmark: str
     backend: str
     engine: str
-    hardware: str  # of configs/hardware, or made from NVML's name
+    hardware: str  # a name in configs/hardware, or one made from NVML's name
     hostname: str
     processor: str
     cores: int
-    model: str  # whose matmuls these are
+    model: str  # the model whose matmuls were measured
     request: PeakRequest
     report: PeakReport
     peaks: dict[str, DevicePeak]
@@ -51,7 +51,7 @@ class PeakMeasurementFile(PeakMeasurement, frozen=True):
 
 
 def read(name: str) -> MeasuredPeak:
-    """Return the measured peak of a file, as a run takes it."""
+    """Return the measured peak in a file, in the form that a run needs."""
     try:
         data = files.read(Path(name))
     except OSError as error:
@@ -94,7 +94,7 @@ def measured_peak(data: bytes, name: str) -> MeasuredPeak:
 
 
 def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) -> None:
-    """Refuse a CPU peak from another machine, because every CPU has the name cpu."""
+    """Refuse a CPU peak from another machine. Device names cannot show this, because every CPU is named cpu."""
     if found.platform != "cpu" or (found.processor, found.cores) == (processor, cores):
         return
     raise RequestError(
@@ -109,7 +109,7 @@ def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) ->
 
 
 def table(found: PeakMeasurement, hardware: Hardware, title: str) -> list[str]:
-    """Return the rates of every matmul, the peaks, and their shares of the published peaks of the device."""
+    """Return the rates of every matmul, the peaks, and their shares of the device's published peaks."""
     peaks, report = found.peaks, found.report
     device = f"{report.device_kind} ({report.platform}), one device"
     if report.platform == "cpu":
@@ -135,7 +135,7 @@ def _share(measured: float, published: Peak | None) -> str:
 
 
 def _remarks(found: PeakMeasurement, hardware: Hardware) -> list[str]:
-    """Return what a reader must know before the figures are believed."""
+    """Return what readers must know before they trust the peaks."""
     report, rows = found.report, found.request.shapes[0].m
     lines = [f"{dtype} is not measured, because it is emulated on {hardware.title}" for dtype in hardware.emulated]
     lines += [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]

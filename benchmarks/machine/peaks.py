@@ -1,6 +1,6 @@
-"""The matmul rate that a device reaches: the request to a backend, its report, and the peaks that follow.
+"""Defines the measurement of matmul peaks: the request to a backend, its report, and the resulting peaks.
 
-The peak of a precision is the highest median of any shape.
+The peak of a precision is the highest of the shapes' median rates.
 """
 
 import statistics
@@ -12,10 +12,10 @@ import msgspec
 from benchmarks.model.flops import LAYER_MATRICES
 from benchmarks.values import Model, Positive, Value
 
-LARGEST_SQUARE = 8192  # a larger matmul is not faster on GPUs with published rates
+LARGEST_SQUARE = 8192  # larger matmuls are not faster on the GPUs with published rates
 LARGEST_SQUARE_ON_A_CPU = 4096
-ROWS = 4096  # the tokens of one sequence of the published runs
-ROWS_A_CORE = 64  # of a CPU: some seconds for a pass over the matmuls of a 70B model
+ROWS = 4096  # the tokens of one sequence in the published runs
+ROWS_A_CORE = 64  # for CPUs, so that one pass over the matmuls of a 70B model takes seconds
 TURNS = 5
 PRECISIONS = ("bf16", "fp32", "fp8")
 
@@ -23,7 +23,7 @@ Rates = Annotated[list[Annotated[float, msgspec.Meta(gt=0)]], msgspec.Meta(min_l
 
 
 class MatmulShape(Value, frozen=True):
-    """[m, k] x [k, n], and which matmul of a model that is."""
+    """A matmul [m, k] x [k, n], with the name of the model's matmul."""
 
     name: str
     m: Positive
@@ -39,12 +39,12 @@ class PeakRequest(Value, frozen=True):
 
     shapes: list[MatmulShape]
     dtypes: list[str]
-    seconds: float  # of each shape and precision, all turns together
+    seconds: float  # the time for each shape and precision, over all turns
     turns: int
 
 
 class MeasuredRate(Value, frozen=True):
-    """One shape in one precision: TFLOP/s of one device, of each turn."""
+    """One shape in one precision: TFLOP/s of one device in each turn."""
 
     shape: MatmulShape
     dtype: str
@@ -56,7 +56,7 @@ class MeasuredRate(Value, frozen=True):
 
     @property
     def spread(self) -> float | None:
-        """Return the range of the turns as a share of the median; None for a single turn."""
+        """Return the range over the turns as a share of the median; None for a single turn."""
         if len(self.tflops) < 2:
             return None
         return (max(self.tflops) - min(self.tflops)) / self.median
@@ -67,15 +67,15 @@ def spread_text(spread: float | None) -> str:
 
 
 class PeakReport(Value, frozen=True):
-    """The measurements of a backend's program."""
+    """The measurements that a backend's program reports."""
 
     device_kind: str
     platform: str
     versions: dict[str, str]
     rates: list[MeasuredRate]
-    refused: dict[str, str]  # precision -> why it could not be measured here
+    refused: dict[str, str]  # precision -> why it could not be measured on this device
     notes: list[str] = []
-    threads: int | None = None  # of a CPU; None on another device
+    threads: int | None = None  # the threads of a CPU; None for other devices
 
 
 class DevicePeak(Value, frozen=True):
@@ -84,12 +84,12 @@ class DevicePeak(Value, frozen=True):
     tflops: float
     of: str
     turns: int
-    spread: float | None  # None: of a single turn
+    spread: float | None  # None: there was a single turn
 
 
 def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
-    """Return every matmul with weights of a model as the frameworks run it (query, key and value in one; gate and up
-    in one), for so many tokens, and a square one as a reference.
+    """Return all matmuls with weights of a model, for this number of tokens, and a square matmul as a reference. As
+    in the frameworks, query, key and value are one matmul, and so are gate and up.
     """
     matrices = {name: sizes(model) for name, sizes in LAYER_MATRICES.items()}
     matrices["head"] = (model.hidden_size, model.vocabulary_size)
@@ -98,7 +98,7 @@ def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
 
 
 def device_peaks(rates: Iterable[MeasuredRate]) -> dict[str, DevicePeak]:
-    """Return the peak of each precision, in the order in which they were measured."""
+    """Return the peak of each precision, in the order of measurement."""
     found: dict[str, MeasuredRate] = {}
     for rate in rates:
         if rate.dtype not in found or rate.median > found[rate.dtype].median:

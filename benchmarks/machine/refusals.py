@@ -1,4 +1,4 @@
-"""Refuse a benchmark that this machine's GPUs cannot run. Pure.
+"""Refuses a benchmark that this machine's GPUs cannot run. Pure.
 
 The GPUs may differ from the request, or be too few, busy or too small. Their driver may be too old.
 """
@@ -13,8 +13,8 @@ from benchmarks.model.capacity import total_bytes, usable_bytes
 from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark, Hardware
 
-COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver runs each CUDA of its major release
-# Major release of CUDA -> the oldest driver for all of it: table 1 of minor version compatibility, 2026-11-23.
+COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver supports every CUDA of its major release
+# Major release of CUDA -> the oldest driver that supports all its minor releases (table 1 there, read 2026-11-23).
 MINIMUM = {12: "525", 13: "580"}
 
 
@@ -24,9 +24,9 @@ MINIMUM = {12: "525", 13: "580"}
 def of_gpus(
     benchmark: Benchmark, machine: MachineGpus, rows: Sequence[Hardware], scales: Iterable[int]
 ) -> RequestError | None:
-    """Why this machine's GPUs cannot run it.
+    """Return the refusal if the machine's GPUs cannot run the benchmark.
 
-    `scales`: numbers of GPUs that its recipe has layouts for.
+    `scales` are the numbers of GPUs for which the recipe has layouts.
     """
     hardware, wanted, nodes = benchmark.hardware, benchmark.gpus, benchmark.nodes
     here = of_hardware(machine.gpus, hardware)
@@ -87,7 +87,7 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
 
 def old_driver(spec: EnvironmentSpec, machine: MachineGpus) -> RequestError | None:
     """Return the refusal if the driver is too old for every environment, otherwise None."""
-    # Without a driver there are no GPUs, and that is refused as such.
+    # If there is no driver, the machine has no GPUs, and `of_gpus` refuses the run.
     oldest = [_numbers(minimum_driver(lock.cuda)) for lock in spec.locks]
     if machine.driver is None or not oldest or _numbers(machine.driver) >= min(oldest):
         return None
@@ -104,7 +104,7 @@ def old_driver(spec: EnvironmentSpec, machine: MachineGpus) -> RequestError | No
 
 
 def minimum_driver(cuda: tuple[int, int] | None) -> str:
-    """Return the oldest driver for a CUDA version; empty if it is not known."""
+    """Return the oldest driver for a CUDA version; empty if it is unknown."""
     return MINIMUM.get(cuda[0], "") if cuda else ""
 
 

@@ -1,1 +1,1 @@
-"""Published figures, and the one nearest to a result."""
+"""Shows published results, and compares a result with the nearest one."""

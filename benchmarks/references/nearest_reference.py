@@ -1,4 +1,4 @@
-"""Published rows: as a table, and the one nearest to a result with what else differs."""
+"""Shows published rows as a table, and finds the row nearest to a result with all its differences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ TITLES = ("", "s/step", "tokens/s/GPU", "TFLOP/s/GPU", "MFU %", "FLOPs")
 
 
 class NearestRow(Value, frozen=True):
-    """The nearest published row of the same model, task, precision and device."""
+    """The nearest published row for the same model, task, precision and device."""
 
-    reference: str  # model, task, precision, scale
+    reference: str  # the row's model, task, precision and scale
     source: str
     reference_seconds: float
     reference_tokens_per_second_per_gpu: float
-    ratio: float  # tokens/s a GPU of the run over the reference's: above 1 the run is faster
-    differs: list[str]  # in what else: framework, scale, layout, batch, sequence length, window
+    ratio: float  # tokens/s per GPU of the run divided by the row's; above 1, the run is faster
+    differs: list[str]  # differences in framework, scale, layout, batch, sequence length and window
 
 
 def table_text(rows: Sequence[Reference]) -> str:
-    """The rows of each page as its authors printed them. The FLOPs are the convention of their TFLOP/s and MFU."""
+    """Return a table for each page, with the figures as printed. FLOPs is the convention of TFLOP/s and MFU."""
     pages: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
         figures = (
@@ -48,9 +48,9 @@ def nearest_of_result(result: Result, rows: Sequence[Reference]) -> Nearest:
 
 
 def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequence[Reference]) -> Nearest:
-    """Return the row to compare with, or why there is no such row. `speed`: tokens/s per GPU.
+    """Return the row to compare with, or why there is no such row. `speed` is in tokens/s per GPU.
 
-    For a foreign log, an empty engine or parallelism means that it is not known.
+    For a foreign log, an empty engine or parallelism means that the value is unknown.
     """
     if speed is None:
         return None, "the run has no speed"
@@ -61,7 +61,7 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
     ]
     if not same:
         return None, f"no published result for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
-    row = min(reversed(same), key=lambda row: _distance(row, ours))  # of equals the last, which is the youngest
+    row = min(reversed(same), key=lambda row: _distance(row, ours))  # if several are equally near, the newest
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
     found = NearestRow(
         reference=row.name,
@@ -92,7 +92,7 @@ def line(row: NearestRow) -> str:
 
 
 def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, bool, bool]:
-    """The same framework before the nearest scale, then the same work; then what was not rounded coarsely."""
+    """Return a sort key: the same framework first, then the nearest scale, the same work, and exact figures."""
     return (
         row.backend != ours.backend,
         row.engine != ours.engine,
@@ -105,7 +105,7 @@ def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float
 
 
 def _differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[str]:
-    """Return the differences in words: the row's value and the run's."""
+    """Return a text for each difference: the row's value and the run's value."""
     layout = _words(ours.parallelism) if ours.parallelism else ""
     pairs: list[tuple[str, object, object]] = [
         ("backend", row.backend, ours.backend),

@@ -1,1 +1,1 @@
-"""The state of the machines during a run: records of the sampler on each node, and their summary."""
+"""Reads the samples that each node recorded during a run, and summarises them."""

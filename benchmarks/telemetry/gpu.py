@@ -1,4 +1,4 @@
-"""The GPUs' part of telemetry: energy, power, clocks, throttling, errors; which GPU was slow. Pure."""
+"""Computes the GPU part of telemetry: energy, power, clocks, throttling, errors and the slowest GPU. Pure."""
 
 import math
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeFacts, NodeRec
 from benchmarks.text import first_few
 from benchmarks.values import Value
 
-# NVML's clocks event reasons that mean slower than asked for (NVIDIA, nvml.h of nvidia-ml-py 13).
+# The bits of NVML's clocks event reasons that mean a reduced clock (NVIDIA, nvml.h of nvidia-ml-py 13).
 THROTTLE_BITS = {
     "software_power_cap": 0x4,
     "hardware_slowdown": 0x8,
@@ -33,25 +33,25 @@ class SlowGpu(Value, frozen=True):
 
 
 class GpuTelemetry(Value, frozen=True):
-    """A part of result.json: the GPUs of all nodes within the window; errors over the whole attempt."""
+    """A part of result.json: the GPUs of all nodes within the window. Errors count over the whole attempt."""
 
     gpus: int
-    energy_joules: float | None  # of all of them, over the window
+    energy_joules: float | None  # the sum over all GPUs during the window
     joules_per_token: float | None
-    power_watts_mean: float | None  # of one GPU
-    power_watts_max: float | None  # of one GPU
-    power_limit_watts: float | None  # the lowest that is enforced
+    power_watts_mean: float | None  # per GPU
+    power_watts_max: float | None  # the highest of any GPU
+    power_limit_watts: float | None  # the lowest enforced limit
     sm_clock_mhz_median: float | None
-    sm_clock_mhz_highest: int | None  # what the GPUs can do at most
+    sm_clock_mhz_highest: int | None  # the highest clock that the GPUs support
     throttled: dict[str, float] | None  # reason -> share of the samples
     slowest: SlowGpu | None
     temperature_c_max: int | None
-    memory_bytes_max: int | None  # of one GPU
-    ecc_uncorrected: int | None  # errors during the attempt, here and below
+    memory_bytes_max: int | None  # the most that one GPU used
+    ecc_uncorrected: int | None  # the number of errors during the attempt; the next two fields as well
     pcie_replays: int | None
     remapped_rows: int | None
     driver: str | None
-    cuda: str | None  # the newest that the driver takes
+    cuda: str | None  # the newest CUDA version that the driver supports
     null_because: dict[str, str]
     notes: list[str]
 
@@ -59,23 +59,23 @@ class GpuTelemetry(Value, frozen=True):
 class _Gpu(NamedTuple):
     host: str
     facts: GpuFacts
-    joules: float | None  # over the window
-    no_joules: str  # why they are unknown
+    joules: float | None  # the energy used in the window
+    no_joules: str  # why `joules` is unknown
     sm_clock_mhz: float | None  # the median within the window
-    ecc_uncorrected: int | None  # new ones in the attempt, here and below
+    ecc_uncorrected: int | None  # the number of new errors in the attempt; the next two fields as well
     pcie_replays: int | None
     remapped_rows: int | None
 
 
 class GpuFigures:
-    """The GPUs' figures, from the samples of one node after another, so that those of one node are in memory."""
+    """Collects the metrics of all GPUs node by node, so that the samples of only one node are in memory."""
 
     def __init__(self, span: Span | None) -> None:
         self._span = span
         self._gpus: list[_Gpu] = []
         self._nodes: list[NodeFacts] = []
         self._lost: list[str] = []
-        # Within the window:
+        # These include only samples within the window:
         self._power = RunningMean()
         self._clocks: Counter[float] = Counter()
         self._reasons: Counter[int] = Counter()
@@ -110,7 +110,7 @@ class GpuFigures:
     ) -> tuple[GpuTelemetry | None, str]:
         """Return the metrics, or why they are missing.
 
-        `too_short`, `incomplete`: why some would be wrong, or empty.
+        `too_short` and `incomplete` are reasons why some metrics would be wrong; empty if they would be correct.
         """
         gpus, nodes = self._gpus, self._nodes
         if expected == 0:
@@ -158,7 +158,7 @@ class GpuFigures:
         ), ""
 
     def _energy(self, expected: int | None, unfit: str) -> tuple[float | None, str]:
-        """The sum over all GPUs, or why it is unknown: one unknown GPU is enough."""
+        """Return the energy of all GPUs, or why it is unknown. It is unknown if any GPU's energy is."""
         if self._span is None or unfit:
             return None, unfit or "no step counts, or its time of day is unknown"
         if expected not in (None, len(self._gpus)):
@@ -175,7 +175,7 @@ class GpuFigures:
 
 
 def _energy(name: str, samples: Sequence[tuple[float, GpuSample]], span: Span | None) -> tuple[float | None, str]:
-    """The difference of a GPU's counter over the window, or why it is unknown."""
+    """Return how much a GPU's energy counter grew during the window, or why this is unknown."""
     read = [(time, sample.energy_mj) for time, sample in samples if sample.energy_mj is not None]
     if not read:
         return None, f"{name} has no energy counter"
@@ -186,7 +186,7 @@ def _energy(name: str, samples: Sequence[tuple[float, GpuSample]], span: Span | 
 
 
 def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
-    """Between the samples before and after, by proportion; None outside what was sampled."""
+    """Return the counter at a time, interpolated between samples; None before the first and after the last sample."""
     place = bisect_left(read, when, key=lambda pair: pair[0])
     if place == len(read):
         return None
@@ -221,7 +221,7 @@ def _slowest(gpus: Sequence[_Gpu]) -> SlowGpu | None:
 
 
 def _growth(samples: Sequence[tuple[float, GpuSample]], counter: str) -> int | None:
-    """Return the growth of a counter. A reloaded driver counts from zero."""
+    """Return the growth of a counter, at least 0. A counter restarts at zero if the driver is reloaded."""
     read: list[int] = _known(getattr(sample, counter) for _, sample in samples)
     return max(read[-1] - read[0], 0) if read else None
 
@@ -233,7 +233,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
-    """Return the GPUs that had stopped answering when the sampling ended, which may explain a failure."""
+    """Return the GPUs that did not answer in the last sample, which may explain a failure."""
     found = []
     for node in nodes:
         last = node.samples[-1] if node.samples else None
@@ -246,7 +246,7 @@ def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
 
 
 def _notes(lost: Sequence[str], nodes: Sequence[NodeFacts], gpus: Sequence[_Gpu]) -> list[str]:
-    """GPUs that were lost, and what should be the same everywhere and is not."""
+    """Return notes about lost GPUs, and about properties that differ between nodes or GPUs."""
     found = [first_few(lost, between="; ")] if lost else []
     parts: dict[str, list[Any]] = {
         "drivers": [node.driver for node in nodes],

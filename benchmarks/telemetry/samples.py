@@ -1,6 +1,6 @@
-"""Reads what node_sampler.py wrote: node-NAME.jsonl -> facts, samples, end of each node.
+"""Reads node-NAME.jsonl, which node_sampler.py writes, as facts, samples and end of each node.
 
-A line that cannot be read is named, and takes nothing else with it.
+A line that cannot be read is listed as unreadable; all other lines are used.
 """
 
 from collections.abc import Iterable
@@ -20,17 +20,17 @@ class GpuFacts(Value, frozen=True):
     name: str | None
     uuid: str | None
     bus_id: str | None
-    power_limit_w: float | None  # the one that is enforced
+    power_limit_w: float | None  # the enforced limit
     max_sm_clock_mhz: int | None
     max_memory_clock_mhz: int | None
     remapped_rows: int | None
-    mig: bool = False  # it is cut into slices, of which the run has one
+    mig: bool = False  # the GPU is divided into slices (MIG), and the run has one of them
 
 
 class GpuSample(Value, frozen=True, array_like=True):
-    """One GPU at one moment; the order is node_sampler.COLUMNS. None: it does not support that."""
+    """One GPU at one moment, in the order of node_sampler.COLUMNS. None: the GPU does not report the value."""
 
-    energy_mj: int | None  # since the driver was loaded
+    energy_mj: int | None  # counted since the driver was loaded
     power_w: float | None
     sm_clock_mhz: int | None
     memory_clock_mhz: int | None
@@ -38,14 +38,14 @@ class GpuSample(Value, frozen=True, array_like=True):
     utilization_percent: int | None
     memory_used_bytes: int | None
     throttle_reasons: int | None  # NVML's bits
-    ecc_uncorrected: int | None  # since the driver was loaded
+    ecc_uncorrected: int | None  # counted since the driver was loaded
     pcie_replays: int | None
 
 
 class NodeFacts(Value, frozen=True, tag_field="event", tag="facts"):
-    """The first line of a node."""
+    """The first line of a node's file."""
 
-    time: float  # Unix time by the node's own clock, here and below
+    time: float  # Unix time by the node's own clock, in all events of this module
     host: str
     interval: float
     cpus: int | None
@@ -60,24 +60,24 @@ class NodeFacts(Value, frozen=True, tag_field="event", tag="facts"):
 
 class NodeSample(Value, frozen=True, tag_field="event", tag="sample"):
     time: float
-    cpu_utilisation: float | None  # of all processors, since the sample before
+    cpu_utilisation: float | None  # over all processors, since the previous sample
     memory_used_bytes: int | None
     memory_available_bytes: int | None
     load: float | None
-    gpus: list[GpuSample | None]  # None: it answers nothing any more
-    errors: dict[str, str] = {}  # GPU index -> what NVML said
+    gpus: list[GpuSample | None]  # None: the GPU does not answer
+    errors: dict[str, str] = {}  # GPU index -> NVML's error
 
 
 class NodeEnd(Value, frozen=True, tag_field="event", tag="end"):
     time: float
     reason: str
     samples: int
-    cpu_seconds: float  # what the sampler itself took
+    cpu_seconds: float  # the CPU time that the sampler itself used
     remapped_rows: list[int | None]
 
 
 class NodeRecord(Value, frozen=True):
-    """All that was sampled on one node, in the order of time."""
+    """All samples of one node, in the order of time."""
 
     name: str
     facts: NodeFacts | None
@@ -90,7 +90,7 @@ _LINES = msgspec.json.Decoder(NodeFacts | NodeSample | NodeEnd)
 
 
 def has_lost_gpu(line: bytes) -> bool:
-    """Whether a line is a sample with a GPU that answered nothing. One that cannot be read yet is not."""
+    """Return whether a line is a sample with a GPU that does not answer. False for a line that cannot be read."""
     try:
         found = _LINES.decode(line)
     except files.NOT_JSON:
@@ -99,7 +99,7 @@ def has_lost_gpu(line: bytes) -> bool:
 
 
 def read(folder: Path) -> Iterable[NodeRecord]:
-    """Return all nodes of an attempt, each read when it is asked for; no nodes if nothing was sampled."""
+    """Return the nodes of an attempt. Each file is read when it is needed. Without samples, there are no nodes."""
     return EachTime(lambda: map(_node, sorted(folder.glob(NODE_FILES))))
 
 

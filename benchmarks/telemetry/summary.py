@@ -1,7 +1,7 @@
-"""The state of the machine during training: energy, clocks, throttling, memory, load. Pure.
+"""Summarises the state of the machines during training: energy, clocks, throttling, memory, load. Pure.
 
-attempt-N/telemetry/node-NAME.jsonl is written by node_sampler.py during training and read by samples.py. gpu.py
-computes the metrics of the GPUs.
+node_sampler.py writes attempt-N/telemetry/node-NAME.jsonl during training, and samples.py reads it. gpu.py computes
+the metrics of the GPUs.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,16 +17,16 @@ FEWEST_SAMPLES = 2
 
 
 class Telemetry(Value, frozen=True):
-    """A part of result.json: what was sampled within the window that is counted."""
+    """A part of result.json: a summary of the samples within the window."""
 
     nodes: int
-    samples: int  # of all nodes, within the window
-    fewest_samples: int  # of one node
+    samples: int  # the number of samples of all nodes within the window
+    fewest_samples: int  # the number of samples of the node with the fewest
     interval_seconds: float | None
-    window_seconds: float | None  # None: no step is counted, and the figures are those of the whole attempt
+    window_seconds: float | None  # None: without a window, the metrics are those of the whole attempt
     gpu: GpuTelemetry | None
-    cpu_utilisation_mean: float | None  # share of all processors, over nodes and samples
-    host_memory_bytes_max: int | None  # of one node
+    cpu_utilisation_mean: float | None  # the busy share of all processors, averaged over nodes and samples
+    host_memory_bytes_max: int | None  # the most that one node used
     null_because: dict[str, str]
     notes: list[str]
 
@@ -39,9 +39,9 @@ def of_run(
     window: Window,
     unclaimed: str | None = None,
 ) -> tuple[Telemetry | None, str]:
-    """The telemetry of a run's last attempt, or why it is missing. `marked` are rank 0's steps.
+    """Return the telemetry of a run's last attempt, or why it is missing. `marked` are rank 0's steps.
 
-    `unclaimed`: why the run has no valid speed; joules per token are then null too.
+    `unclaimed` is the reason why the run has no valid speed. Joules per token are then null, too.
     """
     span = window_unix(record.started, marked, window)
     within = [step for step in marked if span and (window.first_step or 0) <= step.step <= (window.last_step or 0)]
@@ -59,7 +59,7 @@ def of_run(
 
 
 def window_unix(started: Sequence[RankStart], steps: Sequence[Step], window: Window) -> tuple[float, float] | None:
-    """Return when the first counted step began and the last one ended, by the clock of rank 0's host."""
+    """Return when the window's first step began and its last step ended, by the clock of rank 0's host."""
     begin = next((start.unix_seconds for start in started if start.rank == 0), None)
     places = [place for place, step in enumerate(steps) if step.step in (window.first_step, window.last_step)]
     if begin is None or not window.counted or not places:
@@ -89,7 +89,7 @@ def summarise(
     memories: list[int] = []
     unreadable: list[str] = []
     cut: list[str] = []
-    for node in nodes:  # of thousands of nodes, one is in memory
+    for node in nodes:  # only one of thousands of nodes is in memory at a time
         gpus.add(node)
         inside = [s for s in node.samples if span is None or span[0] <= s.time <= span[1]]
         counts.append(len(inside))
@@ -149,8 +149,8 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
 
 
 # --- how the ranks differ -------------------------------------------------------------------------
-# In synchronous training every rank waits in each step for the slowest one, so their step times are nearly equal
-# whichever machine is slow: a rank that differs is worth a look, and equal ranks prove nothing.
+# In synchronous training, every rank waits for the slowest one in each step. Step times are then nearly equal even if
+# one machine is slow. A rank that differs is worth a look, but equal ranks prove nothing.
 
 MOST_NAMED = 8
 CAVEAT = (
@@ -161,15 +161,15 @@ CLOCKS = "the start of a rank comes from its host's clock, so a clock difference
 
 
 class RankTime(Value, frozen=True):
-    """One rank's median over the counted steps."""
+    """The median step time of one rank over the counted steps."""
 
     rank: int
-    host: str | None  # None: it did not report its host
+    host: str | None  # None: the rank did not report its host
     seconds_per_step: float
 
 
 class LateRank(Value, frozen=True):
-    """The delay of a rank's first step after that of the first rank."""
+    """A rank whose first step started later than that of the first rank."""
 
     rank: int
     host: str
@@ -177,15 +177,15 @@ class LateRank(Value, frozen=True):
 
 
 class RankSpread(Value, frozen=True):
-    """A part of result.json: how the ranks' own step times differ."""
+    """A part of result.json: how much the step times of the ranks differ."""
 
-    ranks: int  # those with a time for a counted step
-    without_times: int  # those that reported steps or a start, and no time for a counted step
+    ranks: int  # the number of ranks with a time for a counted step
+    without_times: int  # the number of ranks that reported steps or a start, but no time for a counted step
     slowest: RankTime
     fastest: RankTime
-    spread: float  # (slowest - fastest) / the median of all ranks
-    worst: list[RankTime]  # the slowest first, at most 8
-    latest: list[LateRank]  # the last to begin first, at most 8; empty where the ranks do not say when they began
+    spread: float  # (slowest - fastest) / (median of all ranks)
+    worst: list[RankTime]  # at most 8 ranks, slowest first
+    latest: list[LateRank]  # at most 8 ranks, last to start first; empty if the ranks did not report their start
     notes: list[str]
 
 
@@ -245,7 +245,7 @@ def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None)
                 f"the last rank started {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})"
             )
         if ranks.without_times:
-            lines.append(f"{ranks.without_times} more have no time for a counted step")
+            lines.append(f"{ranks.without_times} more ranks have no time for a counted step")
         rows.append(("ranks", "\n".join([*lines, CAVEAT])))
     return rows
 
