@@ -1,8 +1,8 @@
-"""The time of a compiled step: the shares of its parts, and the schedule of each loop over time. Pure.
+"""Model the time of a compiled step: the share of each part, and the timeline of each loop. Pure.
 
-Compute, communication and a side stream each run one operation at a time, in the order of the schedule. An
-operation that starts on another stream is awaited at its `done`. The rates are published ones and nothing is fitted,
-so the shares are a breakdown, not a prediction: they omit autotuning, contention between collectives and matmuls, the
+The compute, communication and side streams each run one operation at a time, in the order of the schedule. If compute
+starts an operation on another stream, it waits for it at its `done`. The rates are published, and nothing is fitted.
+So the shares are a breakdown, not a prediction: they omit autotuning, contention between collectives and matmuls, the
 power limit and slow nodes.
 """
 
@@ -17,13 +17,13 @@ from benchmarks.values import Hardware
 # FlashAttention-3 (arXiv 2407.08608), figures 5 and 6: cuDNN on an H100 SXM5, head dimension 128, sequences of 4,096
 # tokens: 518 TFLOP/s forward with a causal mask, 499 backward; the peak is 989.
 ATTENTION_SHARES = {"forward": 518 / 989, "backward": 499 / 989}
-MEASURED_ATTENTION = ("h100", "h200")  # one chip, with different memory
+MEASURED_ATTENTION = ("h100", "h200")  # the same chip with different memory
 
-# NVIDIA's blog, "Getting Started with CUDA Graphs": kernels of 2.9 us take 3.8 us each, launched one behind another.
+# NVIDIA's blog, "Getting Started with CUDA Graphs": launched one after the other, kernels of 2.9 us take 3.8 us each.
 KERNEL_GAP_SECONDS = 0.9e-6
 
-# NCCL at June 2026, ncclTunerConstantsDefaults of src/graph/tuning.cc, protocol Simple: the base latency of a ring,
-# and of each hop in a ring or a tree.
+# NCCL in June 2026, ncclTunerConstantsDefaults in src/graph/tuning.cc, protocol Simple: the base latency of a ring,
+# and the latency of each hop in a ring or a tree.
 RING_SECONDS = 8.4e-6
 RING_HOP_SECONDS, RING_NETWORK_HOP_SECONDS = 3.4e-6, 14e-6
 TREE_HOP_SECONDS, TREE_NETWORK_HOP_SECONDS = 4.0e-6, 14e-6
@@ -32,23 +32,23 @@ EXPOSED, SIDE = "exposed communication", "waiting for the side stream"
 
 
 class Span(NamedTuple):
-    """One operation on a stream, in one trip of a loop."""
+    """One operation on a stream, in one iteration (trip) of a loop."""
 
     operation: Operation
     stream: str  # compute, communication, side
     start_seconds: float  # since the trip began
     seconds: float
-    exposed_seconds: float = 0.0  # of communication: how long compute waited for it
+    exposed_seconds: float = 0.0  # for communication: how long compute waited for it
 
 
 class Breakdown(NamedTuple):
-    shares: dict[str, float]  # what compute does, or waits for -> its share of the step, the largest first
-    loops: dict[str, list[Span]]  # body -> one trip
+    shares: dict[str, float]  # the work of compute, or what it waits for -> share of the step, the largest first
+    loops: dict[str, list[Span]]  # name of the loop's body -> the operations of one trip
     notes: list[str]
 
 
 def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
-    """Return the breakdown. If a rate of the device is not known, it has the reason and no shares."""
+    """Return the breakdown. If a rate of the device is not known, it has no shares, but a note with the reason."""
     missing = [f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates]
     if not hardware.achievable or "bf16" not in hardware.peaks:
         missing.insert(0, "achievable")
@@ -72,7 +72,7 @@ def _notes(schedule: Schedule, hardware: Hardware, rates: "Rates") -> Iterator[s
         yield f"no achievable rate of {dtype} matmuls is known, so their time comes from the bytes they move"
 
 
-# --- what one operation takes -------------------------------------------------------------------
+# --- the time of one operation ------------------------------------------------------------------
 
 
 class Rates(NamedTuple):
@@ -110,14 +110,14 @@ def seconds_of(operation: Operation, rates: Rates) -> float:
 
 
 def _collective_seconds(operation: Operation, rates: Rates) -> float:
-    """A ring over all devices of the group. Between nodes, each device sends through its own network card."""
+    """Return the time of a ring over all devices of the group. Each device has its own network card."""
     size, nodes = operation.group_size, operation.group_nodes
     if size < 2:
         return KERNEL_GAP_SECONDS
     within = size / nodes
     bandwidth = rates.node_bytes if nodes == 1 else min(rates.node_bytes, within * rates.network_bytes)
     hops = (size - nodes) * RING_HOP_SECONDS + (nodes - 1) * RING_NETWORK_HOP_SECONDS
-    if operation.kind == "all-reduce":  # there and back; NCCL uses a tree if that is shorter
+    if operation.kind == "all-reduce":  # two passes; NCCL uses a tree if that is faster
         tree = (within - 1) * TREE_HOP_SECONDS + log2(nodes) * TREE_NETWORK_HOP_SECONDS
         hops = 2 * min(hops, tree)
     if operation.kind in ("collective-permute", "collective-broadcast"):
@@ -129,13 +129,13 @@ def _collective_seconds(operation: Operation, rates: Rates) -> float:
 
 
 class _Trip:
-    """The clock of each stream. Each trip of a loop takes as long: what it starts, it waits for."""
+    """The clocks of the streams in one computation. A trip waits for all that it starts, so all trips are equal."""
 
     def __init__(self, computation: str, schedule: Schedule, rates: Rates, loops: dict[str, "_Trip"]) -> None:
         self.seconds = 0.0  # of the compute stream
-        self.spent: dict[str, float] = defaultdict(float)  # what compute does, or waits for -> seconds
+        self.spent: dict[str, float] = defaultdict(float)  # the work of compute, or what it waits for -> seconds
         self._schedule, self._rates, self._loops = schedule, rates, loops
-        self._free = {"communication": 0.0, "side": 0.0}  # stream -> when it has ended all that was started
+        self._free = {"communication": 0.0, "side": 0.0}  # stream -> the time when it is idle again
         self._spans: dict[str, Span] = {}
         for one in schedule.computations[computation]:
             self._execute(one)
@@ -168,7 +168,7 @@ class _Trip:
         return span
 
     def _wait(self, span: Span) -> None:
-        """Compute waits; whichever collective is on its stream in that time is exposed."""
+        """Let compute wait for an operation. Collectives that run during the wait are exposed."""
         until = span.start_seconds + span.seconds
         if until <= self.seconds:
             return

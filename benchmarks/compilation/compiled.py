@@ -1,6 +1,6 @@
-"""The request to a compile program, and its report of a training step: memory and schedule.
+"""The request to a compile program, and its report of a training step: memory and schedule. Pure.
 
-How often what is computed in a step, and what hides its collectives, follows from the schedule. Pure.
+This module also derives from the schedule how often each kernel runs, and which work hides the collectives.
 """
 
 from collections import Counter
@@ -10,66 +10,66 @@ from benchmarks.values import Value
 
 
 class Operation(Value, frozen=True):
-    """One scheduled instruction, of one device. Amounts are those of one execution."""
+    """One scheduled instruction on one device. FLOPs and bytes are those of one execution."""
 
     name: str
-    what: str  # matmul, attention, fusion, copy, collective, loop; fusion is any other kernel, bound by memory
+    what: str  # matmul, attention, fusion, copy, collective, loop; fusion: any other kernel, bound by memory
     event: str = "run"  # run, or start and done if other work can run between the two
-    of: str = ""  # of a done: the name of its start
-    op: str = ""  # the framework's own path of it (jax's op_name)
-    layer: str = ""  # of the framework: MlpBlock, Attention.query_projection
-    part: str = "elsewhere"  # of the step: forward, backward, recomputed, elsewhere
+    of: str = ""  # for a done: the name of its start
+    op: str = ""  # the framework's path of the operation (jax's op_name)
+    layer: str = ""  # the framework's layer, such as MlpBlock or Attention.query_projection
+    part: str = "elsewhere"  # the part of the step: forward, backward, recomputed, elsewhere
     flops: float = 0.0
-    dtype: str = ""  # of a matmul's factors: bf16, fp8, fp32; of a collective its type in the program
-    bytes: float = 0.0  # read and written in the device's memory; of a collective, the whole buffer
-    kind: str = ""  # all-gather, reduce-scatter, all-reduce, all-to-all, ...; of attention: forward, backward
-    axes: list[str] = []  # of the layout, along which the group lies
+    dtype: str = ""  # for a matmul, the type of its inputs: bf16, fp8, fp32; for a collective, of its data
+    bytes: float = 0.0  # bytes read and written in the device's memory; for a collective, the whole buffer
+    kind: str = ""  # for a collective: all-gather, reduce-scatter, ...; for attention: forward, backward
+    axes: list[str] = []  # the axes of the layout that the group of a collective spans
     group_size: int = 0
-    group_nodes: int = 0  # how many nodes the group spans
-    wire_bytes: float = 0.0  # that a device sends, by a ring
-    body: str = ""  # of a loop: the computation that it repeats
-    trips: int = 1
+    group_nodes: int = 0  # number of nodes that the group spans
+    wire_bytes: float = 0.0  # bytes that a device sends, in a ring
+    body: str = ""  # for a loop: the computation that it repeats
+    trips: int = 1  # iterations of a loop
 
 
 class Schedule(Value, frozen=True):
-    """The finished program: the operations of its entry and of each loop's body, in the order of their schedule."""
+    """The compiled program: the operations of its entry and of the body of each loop, in scheduled order."""
 
     entry: str
     computations: dict[str, list[Operation]]
-    not_counted: list[str] = []  # what was not understood, or is counted only roughly, with the reason
+    not_counted: list[str] = []  # operations that are not counted, or only roughly, with reasons
 
 
 class Job(Value, frozen=True):
-    """One program for a compile_program to compile."""
+    """One program to compile with compile_program."""
 
     name: str
-    settings: list[str]  # the framework's own, as it takes them
+    settings: list[str]  # the framework's settings, in its own syntax
     flags: str  # XLA_FLAGS
     target: str  # the properties of the GPU for the compiler
     devices: int
-    nodes: int  # that share the devices
-    words: dict[str, str]  # an axis of the framework's mesh -> Stepmark's word for it
-    replaced: dict[str, str]  # settings that cannot be compiled without the hardware -> what replaces each, and why
+    nodes: int  # number of nodes with these devices
+    words: dict[str, str]  # axis of the framework's mesh -> Stepmark's name for it
+    replaced: dict[str, str]  # setting that cannot be compiled without the hardware -> its replacement and the reason
 
 
 class PeakBuffer(Value, frozen=True):
-    """Memory of one device that is in use when a step takes the most."""
+    """A buffer that one device holds when a step uses the most memory."""
 
     bytes: float
     shape: str
-    name: str  # of the value that it holds
-    instruction: str  # that makes the value
-    op: str  # the framework's own path of it; of an argument, its place in the training state
-    layer: str  # of the framework: MlpBlock, Attention.query_projection
-    part: str  # of the step: forward, backward, recomputed, elsewhere
-    argument: bool  # of the program: weights, optimizer, the batch
+    name: str  # name of the value in the buffer
+    instruction: str  # the instruction that computes the value
+    op: str  # the framework's path of the operation; for an argument, its place in the training state
+    layer: str  # the framework's layer, such as MlpBlock or Attention.query_projection
+    part: str  # the part of the step: forward, backward, recomputed, elsewhere
+    argument: bool  # whether it is an argument of the program: weights, optimizer or batch
 
 
 class CompileReport(Value, frozen=True):
-    """The report of a compile_program. The bytes from `argument_bytes` on are the compiler's own, of one device."""
+    """The report of compile_program. All sizes in bytes come from the compiler, for one device."""
 
     versions: dict[str, str]
-    target: str  # the GPU that it is compiled for
+    target: str  # the GPU that the program is compiled for
     flags: str  # XLA_FLAGS
     devices: int
     mesh: dict[str, int]
@@ -77,17 +77,17 @@ class CompileReport(Value, frozen=True):
     argument_bytes: float
     temporary_bytes: float
     output_bytes: float
-    aliased_bytes: float  # of the output, that take the place of arguments
-    peak_bytes: float  # the most that a device holds at once
-    held: list[PeakBuffer]  # at that moment; the largest first, small ones excluded
+    aliased_bytes: float  # the part of the output that reuses the memory of arguments
+    peak_bytes: float  # the most memory that a device uses at a moment
+    held: list[PeakBuffer]  # the buffers at that moment, the largest first, without small ones
     schedule: Schedule
-    step_sha256: str  # of the step as jax hands it to the compiler
-    program_sha256: str  # of the finished program
-    replaced: dict[str, str] = {}  # settings that cannot be compiled without the hardware -> what replaces each
+    step_sha256: str  # digest of the step that jax passes to the compiler
+    program_sha256: str  # digest of the compiled program
+    replaced: dict[str, str] = {}  # setting that cannot be compiled without the hardware -> its replacement
 
 
 def _executed(operations: Sequence[Operation], schedule: Schedule, often: int = 1) -> Iterator[tuple[Operation, int]]:
-    """Operations and how often they run, loops multiplied in."""
+    """Yield each operation, including those in loops, with its number of executions."""
     for one in operations:
         yield one, often
         if one.what == "loop":
@@ -107,13 +107,13 @@ def _executions(schedule: Schedule) -> Counter[str]:
 
 
 class Kernels(Value, frozen=True):
-    """All matmuls of one precision, or attention in one direction, of one device."""
+    """All matmuls of one precision, or attention in one direction, on one device."""
 
     what: str  # matmul, attention
-    kind: str  # the precision of a matmul's factors; forward or backward
+    kind: str  # for matmuls, the precision of their inputs; for attention, forward or backward
     instructions: int
-    times: int  # executed in a step
-    flops: float  # in a step
+    times: int  # executions per step
+    flops: float  # per step
 
 
 def kernels(schedule: Schedule) -> list[Kernels]:
@@ -135,7 +135,7 @@ def kernels(schedule: Schedule) -> list[Kernels]:
     return [found[key] for key in sorted(found)]
 
 
-# --- collectives, and what hides them -----------------------------------------------------------
+# --- collectives, and the work that hides them --------------------------------------------------
 
 
 class Overlap(Value, frozen=True):
@@ -148,8 +148,8 @@ class Overlap(Value, frozen=True):
     group_nodes: int
     part: str
     layer: str
-    wire_bytes: float  # of one execution
-    times: int  # executed in a step
+    wire_bytes: float  # per execution
+    times: int  # executions per step
     asynchronous: bool
     matmuls: int = 0
     attentions: int = 0
@@ -158,12 +158,12 @@ class Overlap(Value, frozen=True):
 
     @property
     def hidden(self) -> bool:
-        """Whether work that takes long runs at the same time: a matmul or attention."""
+        """Whether a matmul or attention, which take long, runs at the same time."""
         return bool(self.matmuls or self.attentions)
 
     @property
     def sent_bytes(self) -> float:
-        """In a step."""
+        """The bytes that a device sends in a step."""
         return self.wire_bytes * self.times
 
 

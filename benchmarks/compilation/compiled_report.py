@@ -1,4 +1,4 @@
-"""A compiled step as text and as data: what it holds, computes and sends, and what hides that. Pure."""
+"""A compiled step as text and as data: its memory, its kernels, its collectives, and what hides them. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from benchmarks.compilation.program import Kind, Program, kind_of, place_of
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
-LARGEST = 10  # buffers that are shown
+LARGEST = 10  # number of buffers in the report
 
 
 class TrafficBytes(Value, frozen=True):
@@ -17,7 +17,7 @@ class TrafficBytes(Value, frozen=True):
 
 
 class Variant(Value, frozen=True):
-    """All of a program: what it holds, computes and sends, and the shares of its time."""
+    """One compiled program: its memory, its kernels, its collectives, and the shares of its time."""
 
     name: str
     benchmark: Benchmark
@@ -26,8 +26,8 @@ class Variant(Value, frozen=True):
     memory: list[Kind]
     kernels: list[Kernels]
     overlap: list[Overlap]
-    sent_per_step: dict[str, TrafficBytes]  # by axis
-    shares: dict[str, float]  # of the time of a step; empty without the device's rates
+    sent_per_step: dict[str, TrafficBytes]  # axis of the layout -> bytes
+    shares: dict[str, float]  # shares of the time of a step; empty if the rates of the device are not known
     notes: list[str]
 
 
@@ -99,7 +99,7 @@ def _memory(program: Program) -> list[str]:
 
 
 def memory_grid(program: Program) -> Grid:
-    """Return the memory by kind, with the plan's parts."""
+    """Return a table of the memory by kind, compared with the plan."""
     kinds, peak = program.memory, program.compiled.peak_bytes
     found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
     found.append(("peak of a device", peak, sum(one.planned_bytes for one in kinds)))
@@ -133,7 +133,7 @@ def fits_text(program: Program) -> str:
 
 
 def kernels_grid(schedule: Schedule) -> Grid:
-    """Matmuls by precision, and attention."""
+    """Return a table of the matmuls by precision, and of attention."""
     rows = [
         (one.what, one.kind, f"{one.instructions:,}", f"{one.times:,}", f"{one.flops:.4g}")
         for one in kernels(schedule)
@@ -143,7 +143,7 @@ def kernels_grid(schedule: Schedule) -> Grid:
 
 
 def collectives_grid(schedule: Schedule) -> Grid:
-    """Return the collectives of one kind together, and the work between their start and their done."""
+    """Return a table of the collectives by kind, with the mean work between their start and their done."""
     found = overlap(schedule)
     groups: dict[tuple[str, str, str, str], list[Overlap]] = {}
     for one in found:

@@ -1,4 +1,4 @@
-"""A compiled step and its benchmark: whether it fits, what it holds at the peak by kind, and what it sends. Pure."""
+"""A compiled step with its benchmark: whether it fits, its peak memory by kind, and its traffic by axis. Pure."""
 
 import re
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from benchmarks.model import capacity
 from benchmarks.values import Benchmark, Storage, Value
 
 REST = "the layer at work"
-# Kind of a buffer -> the parts of the formula (capacity.memory_by_part) that stand for it.
+# Kind of a buffer -> the corresponding parts of the formula (capacity.memory_by_part).
 PARTS: dict[str, tuple[str, ...]] = {
     "weights": ("parameters",),
     "optimizer": ("optimizer",),
@@ -46,7 +46,7 @@ class Program(NamedTuple):
 
     @property
     def bytes_by_axis(self) -> dict[str, tuple[float, float]]:
-        """Axis -> exposed and hidden bytes that a device sends in a step."""
+        """Return the exposed and the hidden bytes that a device sends in a step, for each axis."""
         found: dict[str, tuple[float, float]] = {}
         for one in overlap(self.compiled.schedule):
             sent, axis = one.sent_bytes, " and ".join(one.axes)
@@ -63,7 +63,7 @@ class Program(NamedTuple):
 
 
 class Kind(Value, frozen=True):
-    """All buffers of one kind at the peak, of one device."""
+    """The size of all buffers of one kind on one device at the peak: compiled and planned."""
 
     name: str
     held_bytes: float
@@ -71,7 +71,7 @@ class Kind(Value, frozen=True):
 
 
 def kinds(benchmark: Benchmark, compiled: CompileReport, planned: dict[str, float]) -> list[Kind]:
-    """Return the kinds of memory in the compiled peak and in the plan. The rest belongs to the current layer."""
+    """Return the peak memory by kind, compiled and planned. Memory of no known kind counts as the layer at work."""
     held = dict.fromkeys(PARTS, 0.0)
     for buffer in compiled.held:
         held[kind_of(buffer, benchmark)] += buffer.bytes
@@ -103,7 +103,7 @@ def kind_of(buffer: PeakBuffer, benchmark: Benchmark) -> str:
 
 
 def place_of(buffer: PeakBuffer) -> str:
-    """The layer and operation of the framework that a buffer belongs to, in words."""
+    """Return the framework's layer and operation that a buffer belongs to, as text."""
     if buffer.op.startswith("state["):
         path = [
             word for word in re.findall(r"'([^']+)'", buffer.op) if word not in ("model", "optimizer", "opt_state")

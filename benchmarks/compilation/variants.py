@@ -1,4 +1,4 @@
-"""Variants of a benchmark that are compared: other XLA flags, settings or layouts. Pure."""
+"""Compare compiled variants of a benchmark, with different XLA flags, settings or layouts. Pure."""
 
 import itertools
 import re
@@ -25,7 +25,7 @@ WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
 
 
 def variant_requests(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Request]:
-    """Every combination of the lists in flags and in --set, each as planned and with each set of flags."""
+    """Return each combination of the lists in flags and --set by name, as planned and with each set of flags."""
     found: dict[str, Request] = {}
     cells = [cell for request in requests for cell in _cells(request)]
     flags = flag_sets(flags_ab) if flags_ab is not None else {}
@@ -43,7 +43,7 @@ def variant_requests(requests: Sequence[Request], flags_ab: str | None) -> dict[
 
 
 def _cells(request: Request) -> list[Request]:
-    """A request for each combination of values that --set lists with commas, as --set=remat_policy=full,minimal."""
+    """Return a request for each combination of the lists in --set, such as --set=remat_policy=full,minimal."""
     lists = [
         [(key, word) for word in (value.split(",") if "," in value and not WHOLE.match(key) else [value])]
         for key, value in request.settings.items()
@@ -57,7 +57,7 @@ def _cells(request: Request) -> list[Request]:
 
 
 def _words(requests: Sequence[Request]) -> list[str]:
-    """Each request by the flags and settings in which it differs from the others."""
+    """Return a name for each request: the flags and settings that differ between the requests."""
     if len(requests) == 1:
         return [""]
     keys = dict.fromkeys(key for request in requests for key in request.settings)
@@ -70,7 +70,7 @@ def _words(requests: Sequence[Request]) -> list[str]:
 
 
 def flag_sets(text: str) -> dict[str, dict[str, str]]:
-    """NAME: --xla_FLAG=VALUE ...; NAME: ... -> each name with its flags."""
+    """Return the flags of each name in a text such as "NAME: --xla_FLAG=VALUE ...; NAME: ..."."""
     found: dict[str, dict[str, str]] = {}
     for part in text.split(";"):
         name, _, words = (piece.strip() for piece in part.partition(":"))
@@ -86,11 +86,11 @@ def flag_sets(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-# --- compared -----------------------------------------------------------------------------------
+# --- the comparison -----------------------------------------------------------------------------
 
 
 def ranked(programs: Mapping[str, Program]) -> list[str]:
-    """Return the programs that fit first, then by exposed bytes per token, then by memory."""
+    """Return the names sorted: programs that fit come first, then by exposed bytes per token, then by memory."""
 
     def key(name: str) -> tuple[bool, float, float]:
         one = programs[name]
@@ -139,7 +139,7 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
 
 
 def too_large(programs: Mapping[str, Program]) -> RequestError | None:
-    """Return the refusal if no program fits, with the missing memory of the smallest."""
+    """Return an error if no program fits; it describes the smallest program."""
     if any(program.fits for program in programs.values()):
         return None
     name, least = min(programs.items(), key=lambda one: one[1].compiled.peak_bytes)
@@ -161,7 +161,7 @@ def exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkErro
 
 
 def changed(compiled: CompileReport, first: CompileReport) -> str:
-    """Return the differences of the finished programs in words."""
+    """Return the differences between two compiled programs as text."""
     if compiled.program_sha256 == first.program_sha256:
         return "the same program"
     now, before = (Counter(one.kind for one in overlap(program.schedule)) for program in (compiled, first))
@@ -175,7 +175,7 @@ def changed(compiled: CompileReport, first: CompileReport) -> str:
 
 
 class Variants(Value, frozen=True):
-    """Ranked."""
+    """The compared variants, the best first."""
 
     variants: list[compiled_report.Variant]
     failed: dict[str, str]

@@ -1,1 +1,1 @@
-"""Reading logs of any program: which files, how they are stored, lines, steps and attempts."""
+"""Read the logs of any program: find and open log files, and find their lines, steps and attempts."""

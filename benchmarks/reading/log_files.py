@@ -1,4 +1,4 @@
-"""Recognise log files, and open them, also if they are compressed by gzip."""
+"""Find log files by name, and open them. Logs may be compressed with gzip."""
 
 import errno
 import gzip
@@ -17,16 +17,16 @@ LOG_NAME = re.compile(
     re.DOTALL,
 )
 PIECE_BYTES = 1 << 20
-IN_MEMORY_BYTES = 8 << 20  # of what can be read once; the rest waits on disk
+IN_MEMORY_BYTES = 8 << 20  # a larger copy of a stream is kept on disk
 
 GZIP_MAGIC = b"\x1f\x8b"
-OTHER_PACKERS = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # how a file begins -> by what
+OTHER_PACKERS = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # first bytes -> the program
 HEAD_BYTES = 8
 UNREADABLE_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) -> list[Path]:
-    """Return a file, or the files of a folder with names of logs. `on_error` gets errors of listing it."""
+    """Return the file, or the files in a folder that have names of logs. `on_error` gets errors from listing."""
     if not place.is_dir():
         return [place]
     walk = os.walk(place, onerror=on_error)
@@ -35,7 +35,7 @@ def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) ->
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A log, unpacked and seekable, as its format may show itself late."""
+    """Open a log as a decompressed, seekable stream: recognising its format may need more than one pass."""
     stream = opened(path)
     if stream.seekable() and not stream.peek(HEAD_BYTES).startswith((GZIP_MAGIC, *OTHER_PACKERS)):
         return stream
@@ -44,7 +44,7 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def opened(path: Path) -> BufferedReader:
-    """A log to read. OSError of a named pipe, which waits for a writer; a shell's own pipe (<(...)) has one."""
+    """Open a file. Raise OSError for a named pipe, which could wait forever; a shell's <(...) is accepted."""
     if path.resolve().is_fifo():
         raise OSError(errno.EINVAL, "it is a named pipe, which may not have a writer")
     return path.open("rb")
@@ -58,7 +58,7 @@ def copied(stream: BufferedReader) -> BinaryIO:
 
 
 def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
-    """All that can be read: a packed log may be cut off, and one of which nothing can be read is an error."""
+    """Yield the decompressed data. A compressed log may be cut off, but raise an error if nothing is readable."""
     head = stream.peek(HEAD_BYTES)
     other = next((name for magic, name in OTHER_PACKERS.items() if head.startswith(magic)), None)
     if other is not None:
@@ -77,6 +77,6 @@ def _next(source: BufferedReader | gzip.GzipFile, size: int, begun: bool) -> byt
         if not begun:
             raise
     except OSError as error:
-        if not begun or error.errno is not None:  # without a number it is the unpacker that refuses
+        if not begun or error.errno is not None:  # an error of gzip has no number
             raise
     return b""

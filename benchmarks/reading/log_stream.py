@@ -1,4 +1,4 @@
-"""The stream of a foreign log: common code of all formats with one line per step.
+"""Read the stream of a foreign log: common code of all formats with one line per step.
 
 This module has the window of a log in memory, ANSI colours, rank labels, the loop that finds step lines and start-up
 lines, and the fields of a step line. The formats define the names of the fields (jax_backend/logs.py,
@@ -16,8 +16,8 @@ from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.reading.read_log import CHUNK_BYTES, AttemptTracker
 from benchmarks.values import Step, Value
 
-# The bytes before and after the word that are read. A line may be longer, but a step's report is not. Every decision
-# uses only these bytes, so the size of the chunks cannot change the result.
+# Only this number of bytes before and after the word is read. A line may be longer, but the report of a step is not.
+# Every decision uses only these bytes, so the size of the chunks cannot change the result.
 LOOKBEHIND = 512
 LOOKAHEAD = 4096
 
@@ -27,12 +27,12 @@ GRADIENT_NOT_FINITE = "gradient norm not finite"  # why a step is excluded
 
 ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 RANK = re.compile(
-    rb"\s*(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?\s+)?"  # a log collector's time
+    rb"\s*(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?\s+)?"  # the time from a log collector
     rb"(?:(\d{1,7}): |\[rank(\d{1,7})\]:? )"  # srun --label; torchrun
 )
-LINE_BEGINS = (b"\n", b"\r", b"")  # what is before a line's first byte
+LINE_BEGINS = (b"\n", b"\r", b"")  # the byte before the first byte of a line
 AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end of a JSON string, and what follows
-ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as {:.3f} prints: such a number was not cut
+ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as printed by {:.3f}: such a number is not cut off
 NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
@@ -42,31 +42,31 @@ def without_colours(text: bytes) -> bytes:
 
 
 def rank_of_line(before: bytes) -> int | None:
-    """The rank that the beginning of a line names. Ray's pid and torchrun's [default0] name none: a restart
-    changes the one, and every node has the other."""
+    """Return the rank in the label of a line, or None. Ray's pid (a restart changes it) and torchrun's [default0]
+    (every node has one) do not count."""
     label = RANK.match(without_colours(before).replace(b"\0", b""))
     return int(label[1] or label[2]) if label else None
 
 
-# --- the window of the stream that is in memory -----------------------------------------------
+# --- the part of the stream in memory ---------------------------------------------------------
 
 
 class Window:
-    """The part of a log in memory, whole for LOOKBEHIND before and LOOKAHEAD after what is being read."""
+    """The part of a log in memory, with LOOKBEHIND bytes before and LOOKAHEAD bytes after the current position."""
 
     def __init__(self, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._stream = stream
         self._chunk_bytes = chunk_bytes
         self.text = b""
-        self.start = 0  # what begins here or later was not read yet
-        self.end = 0  # what begins here or later waits for more text
+        self.start = 0  # lines that begin here or later are not processed yet
+        self.end = 0  # lines that begin here or later need more text first
         self._ended = False
-        self._forgotten = 0  # bytes of the log that came before `text`
-        self._counted = 0  # newlines are counted up to here
+        self._forgotten = 0  # bytes of the log before `text`
+        self._counted = 0  # newlines before this position are counted
         self._newlines = 0
 
     def advance(self) -> bool:
-        """Read on; False when all was read."""
+        """Read the next chunk. Return False at the end of the log."""
         if self._ended:
             return False
         self.start = max(self.start, self.end)
@@ -87,7 +87,7 @@ class Window:
         self._counted -= count
 
     def line_number(self, position: int) -> int:
-        """1-based, as grep -n and sed count; asked for seldom, so counted then."""
+        """Return the 1-based line number, as in grep -n. Newlines are only counted when a number is needed."""
         self._newlines += self.text.count(b"\n", self._counted, position)
         self._counted = position
         return self._newlines + 1
@@ -99,12 +99,12 @@ class Window:
         return newline + 1 if newline >= 0 else earliest
 
     def line_before(self, position: int) -> bytes:
-        """The line up to a position; empty where the line begins too far away to be looked at."""
+        """Return the line up to a position; empty if the line begins more than LOOKBEHIND bytes earlier."""
         start = self.line_start(position)
         carriage_return = self.text.rfind(b"\r", start, position)
         if carriage_return >= 0:
             return self.text[carriage_return + 1 : position]
-        # One byte more than LOOKBEHIND is in memory, so that a line's beginning is known for one.
+        # One byte more than LOOKBEHIND is in memory, which shows whether a line begins at LOOKBEHIND.
         begins_here = self._forgotten + start == 0 or self.text[start - 1 : start] == b"\n"
         return self.text[start:position] if begins_here else b""
 
@@ -116,15 +116,15 @@ class Window:
         return without_colours(self.text[self.text.rfind(b"\r", start, position) + 1 or start : position])
 
     def rank(self, position: int) -> int | None:
-        """The rank the line is labelled with."""
+        """Return the rank in the label of the line at a position, or None."""
         if self.text[position - 1 : position] in LINE_BEGINS:
             return None
         return rank_of_line(self.line_before(position))
 
     def line_from(self, position: int, begins: re.Pattern[bytes] | None = None) -> tuple[bytes, str]:
-        """Return the line from a position on, without colours, and why it is incomplete ('' if it is complete).
+        """Return the rest of the line from a position, without colours, and why it is incomplete (or '').
 
-        If the report of another step begins in it, the output of two writers is interleaved.
+        If the report of another step begins in the same line, the output of two writers is interleaved.
         """
         newline = self.text.find(b"\n", position, position + LOOKAHEAD)
         last = newline if newline >= 0 else min(len(self.text), position + LOOKAHEAD)
@@ -135,14 +135,14 @@ class Window:
         return (text[: other.start()], "mixed with a line of another writer") if other else (text, cut)
 
 
-# --- what a line says -------------------------------------------------------------------------
+# --- the values in a line ---------------------------------------------------------------------
 
 
 class StepReport(Value, frozen=True):
     """The values of one step line."""
 
     step: int
-    rank: int | None  # None: the line names none
+    rank: int | None  # None: the line has no rank
     seconds: float | None
     loss: float | None
     tokens: int | None = None
@@ -154,7 +154,7 @@ class StepReport(Value, frozen=True):
 
 
 class UnreadableError(Exception):
-    """A line that looks like a step's and can't be read; the text is the reason."""
+    """A line looks like a step line but cannot be read. The text is the reason."""
 
 
 def shown(text: bytes) -> str:
@@ -181,7 +181,7 @@ class Fields:
     """
 
     def __init__(self, text: bytes, cut: str, separator: bytes, *, closed: bool = False) -> None:
-        """`cut`: why the text ends before its line does. `closed`: the separator follows the last field too."""
+        """`cut` is why the text ends before the line. With `closed`, the separator also follows the last field."""
         self.head, *parts = text.split(separator)
         self._rest = parts.pop() if closed and parts else b""
         self._cut = cut
@@ -207,7 +207,7 @@ class Fields:
         return not self._cut and not self._rest.strip(b" \t\"'}\\")
 
     def refuse(self, reason: str) -> NoReturn:
-        """UnreadableError, for this reason or for that the line was cut."""
+        """Raise UnreadableError. If the line is cut off, that is the reason, and not `reason`."""
         raise UnreadableError(self._cut or reason)
 
     def refuse_twice(self) -> None:
@@ -227,7 +227,7 @@ class Fields:
         return name, text
 
     def number(self, *names: bytes) -> float:
-        """A number; the first of a pair `now/average`."""
+        """Return the first of these fields that exists, as a number. For a pair `now/average`, return `now`."""
         name, text = self.value(*names)
         now, slash, average = text.partition(b"/")
         if slash:
@@ -263,7 +263,7 @@ class Fields:
 
 
 def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
-    """The step of a report, or that it is a further report of a known one."""
+    """Return an event with the step of a report. If the step is known already, the event counts a duplicate."""
     if not tracker.report(report.rank, report.step):
         return LogEvent(attempt=tracker.attempt, duplicates=1)
     step = Step(
@@ -287,10 +287,10 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
 
 
 class StartLine:
-    """A line printed at a start: by each process, or by one of the whole job."""
+    """A line that is printed at the start: by each process, or once by the job."""
 
     def __init__(self, word: bytes, line: bytes, *, of_the_job: bool = False) -> None:
-        self.word = word  # which is searched for; the line is then matched at its position
+        self.word = word  # the log is searched for it, and the line is matched at its position
         self.line = re.compile(line)
         self.of_the_job = of_the_job
 
@@ -310,7 +310,7 @@ class Starts:
         self._window = window
         self._tracker = tracker
         found = [(position, line.of_the_job) for line in lines for position in line.positions(window)]
-        self._found = sorted(found, reverse=True)  # the last first
+        self._found = sorted(found, reverse=True)  # from the last to the first
 
     def before(self, until: int) -> bool:
         return bool(self._found) and self._found[-1][0] < until
@@ -329,13 +329,13 @@ class Starts:
 
 
 class LineFormat(ABC):
-    """A format of one line a step: what its lines look like, and how a whole log of them is read."""
+    """A log format with one line per step: the form of its lines, and the loop that reads a log."""
 
     seconds_are = ""
     no_seconds = ""
     prints_loss = True
-    word: bytes  # every step line has it, and little else
-    begins: re.Pattern[bytes]  # with the word, a step's report, readable or not
+    word: bytes  # every step line contains it, and few other lines do
+    begins: re.Pattern[bytes]  # begins with the word and matches the beginning of a step's report, readable or not
     start_lines: Sequence[StartLine] = ()
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -349,7 +349,7 @@ class LineFormat(ABC):
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Stream the log's events. An event that holds nothing says that a process started there."""
+        """Yield the events of a log. An empty event marks the start of a process."""
         window, tracker = Window(stream, self._chunk_bytes), AttemptTracker()
         while window.advance():
             starts = Starts(window, self.start_lines, tracker)

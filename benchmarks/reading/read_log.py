@@ -15,19 +15,19 @@ from benchmarks.backend import LogEvent, LogFormat, SkippedLine
 from benchmarks.values import Step
 
 HEAD_BYTES = CHUNK_BYTES = 1 << 20
-HEAD_OVERLAP = 4096  # a line that lies across two heads is whole in one of them
+HEAD_OVERLAP = 4096  # so that a line across two chunks is complete in one of them
 
-# Rates of the whole job, as Step.framework_rates names them.
+# Names of the rates of the whole job in Step.framework_rates.
 TOKENS_RATE, SAMPLES_RATE, MFU_RATE = "tokens_per_second", "samples_per_second", "mfu_percent"
 
 Span = tuple[int, int]  # a first and a last step
 
 
-# --- which format -----------------------------------------------------------------------------
+# --- the format of a log ----------------------------------------------------------------------
 
 
 def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFormat]:
-    """The formats that have lines in a seekable log, in the order in which they show themselves."""
+    """Yield the formats that have lines in a seekable log, in the order of their first lines."""
     stream.seek(0)
     unseen, rest = list(formats), b""
     while unseen and (chunk := stream.read(HEAD_BYTES)):
@@ -37,28 +37,28 @@ def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFo
         rest = chunk[-HEAD_OVERLAP:]
 
 
-# --- which attempt ----------------------------------------------------------------------------
+# --- the attempt of a step --------------------------------------------------------------------
 
 
 class AttemptTracker:
-    """Distinguish a restart from a second host that reports the same steps. One rule for every log format.
+    """Distinguishes a restart from a second host that reports the same steps. All log formats use the same rule.
 
-    A source is the rank that the lines name, or None.
-    - A rank reports each step once, in order: a step it already reported, or a lower one, is a restart.
+    A source is the rank in the label of the lines, or None.
+    - A rank reports each step once, in order. If it reports the same step again or a lower one, it has restarted.
     - Lines without a rank may come from several hosts, at most one step apart: 5,5,6,6 and 5,6,5,6 are
-      duplicates. Back by more than one step, or back to step 0, is a restart.
-    - A start-up line of a source that has already reported steps is a restart; one that a whole job
-      prints once is a restart if any source has.
-    Attempts are never merged: if a second host and a restart look the same, it is a restart.
+      duplicates. If the step goes back by more than one, or to step 0, the job has restarted.
+    - If a source has reported steps, its next start-up line is a restart. If any source has reported steps, the
+      next start-up line of the whole job is a restart.
+    If a second host and a restart cannot be distinguished, it counts as a restart, so attempts are never merged.
     """
 
     def __init__(self) -> None:
         self.attempt = 1
-        self._highest: dict[int | None, int] = {}  # of each source, in this attempt
+        self._highest: dict[int | None, int] = {}  # source -> its highest step in this attempt
         self._seen: set[int] = set()
 
     def started(self, source: int | None) -> None:
-        """A start-up line was read."""
+        """Note a start-up line of one source."""
         if source in self._highest:
             self._begin()
 
@@ -68,7 +68,7 @@ class AttemptTracker:
             self._begin()
 
     def report(self, source: int | None, step: int) -> bool:
-        """Whether this is the first report of the step in its attempt; `attempt` is then that attempt."""
+        """Note a report of a step, which may begin a new attempt. Return whether it is the first of that step."""
         highest = self._highest.get(source, -1)
         another_host = source is None and (step == highest or (step == highest - 1 and step > 0))
         if step <= highest and not another_host:
@@ -85,17 +85,17 @@ class AttemptTracker:
         self._seen = set()
 
 
-# --- what was read ----------------------------------------------------------------------------
+# --- the content of a log ---------------------------------------------------------------------
 
 
 class ReadLog:
-    """All that the events of a log say."""
+    """The steps, duplicates and skipped lines of a log."""
 
     def __init__(self, events: Iterable[LogEvent]) -> None:
-        self.attempts: list[list[Step]] = []  # of those that have steps
+        self.attempts: list[list[Step]] = []  # the steps of each attempt that has steps
         self.duplicates = 0
         self.skipped: list[SkippedLine] = []
-        self.begun = 1  # attempts, those without a step too
+        self.begun = 1  # number of attempts, including those without steps
         attempt = 0
         for event in events:
             step = event.step
@@ -107,11 +107,11 @@ class ReadLog:
             elif event.skipped is not None:
                 self.skipped.append(event.skipped)
             self.duplicates += event.duplicates
-            self.begun = event.attempt  # which never decreases
+            self.begun = event.attempt  # attempts never decrease
 
     def last_timed(self) -> list[Step]:
-        """The steps of the last attempt that has steps with seconds, or else with a rate that they follow from: the
-        one a result is about."""
+        """Return the steps of the attempt that a result is about: the last one with seconds or, if no attempt has
+        seconds, the last one with a rate from which seconds can be computed."""
         timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
         rated = (steps for steps in reversed(self.attempts) if any(_has_rate(step) for step in steps))
         return next(timed, None) or next(rated, [])
@@ -123,13 +123,13 @@ def _has_rate(step: Step) -> bool:
 
 
 def one_series(steps: Sequence[Step]) -> list[Step]:
-    """The steps of an attempt as one rank's: the first report of each counts, whichever rank's line came first."""
+    """Return the steps of an attempt with the same rank. The first report of each step counts, from any rank."""
     rank = steps[0].rank if steps else 0
     return [step if step.rank == rank else msgspec.structs.replace(step, rank=rank) for step in steps]
 
 
 def stride(numbers: Sequence[int]) -> int:
-    """Return the logging interval of ascending steps: the distance of most neighbours, or 1."""
+    """Return the logging interval of ascending steps: the distance between most neighbours, or 1."""
     distances = Counter(map(sub, numbers[1:], numbers))
     if not distances:
         return 1
@@ -138,6 +138,6 @@ def stride(numbers: Sequence[int]) -> int:
 
 
 def gaps(numbers: Sequence[int]) -> list[Span]:
-    """The first and last missing step of each gap in ascending steps of a logging interval."""
+    """Return the first and the last missing step of each gap in ascending steps."""
     every = stride(numbers)
     return [(a + every, b - every) for a, b in pairwise(numbers) if b >= a + 2 * every]

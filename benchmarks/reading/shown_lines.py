@@ -6,7 +6,7 @@ from benchmarks.secret_rules import Known, hidden_in_log
 from benchmarks.text import printable
 
 SHOWN_CHARACTERS = 200
-# The writer of a line (srun --label, torchrun, Ray) and its time, which are not part of the message.
+# The prefix that names the writer (srun --label, torchrun, Ray) and the time. It is not part of the message.
 WRITER = re.compile(
     rb"(?:\s*(?:\d{1,7}: |\[(?:rank|default)\d{1,7}\]:? ?|\((?:\w+ )?pid=\d+[^)]*\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ))*"
