@@ -1,1 +1,1 @@
-"""TensorBoard's event files and log directory: one run, many runs, nights."""
+"""Write the event files and the log directory of TensorBoard for one run, many runs, and nights."""

@@ -1,8 +1,7 @@
-"""Charts over many runs: a board for each series of runs, and the nights of each suite. Pure.
+"""Charts over many runs: a board for each series of runs, and a board for the nights of each suite. Pure.
 
-A series holds the runs that trained the same in the same way on the same machine. A point is a run; the points are
-numbered in the order of time, and each has its own time of day, so both axes of a chart mean something. The step of a
-night is its number within its suite.
+A series has the runs of the same benchmark on the same machine. Each run is a point, numbered in the order of time
+and with its start time, so a chart can use both axes of TensorBoard. The step of a night is its number in its suite.
 """
 
 from collections import Counter
@@ -16,8 +15,8 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.identity import SHOWN_DIGITS
 
 SERIES, NIGHTS = "series", "nights"
-# Groups of tags. The tab Time Series has them in this order, so what people look for first comes first (the nights'
-# are 2 and 7: tag_of_night).
+# Groups of tags. The tab Time Series sorts them by these numbers, so the most important come first. Nights have 2 and
+# 7 (see tag_of_night).
 MFU = "4 MFU percent"
 GROUPS = {
     "seconds_per_step": "1 seconds per step",
@@ -28,7 +27,7 @@ GROUPS = {
 
 
 def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, int]]:
-    """The runs that are points, in the order of time; and how many are not, by the reason."""
+    """Return the runs that charts show, in the order of time, and the number of all others by reason."""
     reasons = [(entry, why_not_drawn(entry)) for entry in entries]
     kept = [entry for entry, why in reasons if why is None]
     left_out = Counter(why for _, why in reasons if why is not None)
@@ -36,7 +35,7 @@ def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, 
 
 
 def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
-    """Return the line of each run. If one name covers several benchmarks or machines, add digests."""
+    """Return the name of each run's line. If several benchmarks or machines share a name, add digests to it."""
     names = line_names(SERIES, entries)
     digests = [
         " ".join(run.origin.identity.get(kind, "unknown")[:SHOWN_DIGITS] for kind in ("benchmark", "machine"))
@@ -49,7 +48,7 @@ def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
 
 
 def boards_of_runs(entries: Sequence[FinishedRun]) -> list[Board]:
-    """Return a board for each series of the runs, which are as `drawn` gives them."""
+    """Return a board for each series of the runs that `drawn` returned."""
     points: dict[str, list[Point]] = {}
     for entry, name in zip(entries, lines_of(entries), strict=True):
         ours = points.setdefault(name, [])
@@ -58,9 +57,9 @@ def boards_of_runs(entries: Sequence[FinishedRun]) -> list[Board]:
 
 
 def _scalars(entry: FinishedRun) -> dict[str, float]:
-    work = f"{plain(entry.benchmark.model)} {plain(entry.benchmark.dtype)}"  # the runs of one chart
+    work = f"{plain(entry.benchmark.model)} {plain(entry.benchmark.dtype)}"  # the runs in one chart
     found = {f"{GROUPS[figure.name]}/{work}": figure.of(entry) for figure in FIGURES if figure.name in GROUPS}
-    # Convention and peak: a line has one of each, since percentages of another peak are other percentages.
+    # The tag has convention and peak, because percentages of different peaks are not comparable.
     peak = plain(f"{entry.mfu.convention} {entry.mfu.precision} {tflops(entry)}")
     found[f"{MFU}/{work} {peak}"] = entry.mfu.percent
     return {tag: value for tag, value in found.items() if value is not None}
@@ -70,13 +69,13 @@ def _scalars(entry: FinishedRun) -> dict[str, float]:
 
 
 def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
-    """The tab Time Series has its groups in this order: first the deciding metrics, last the watched ones."""
+    """Return the tag of a night's figure. Its number sorts figures that gate before those that are only watched."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
     return f"{place} nights of {plain(suite)}: {plain(one.metric.name)}{watched}/{plain(cell)}"
 
 
 def boards_of_nights(reports: Iterable[NightReport]) -> list[Board]:
-    """Return the nights of each suite. The newest report of a night counts."""
+    """Return a board with the nights of each suite. If a night has several reports, the newest counts."""
     suites: dict[str, list[NightReport]] = {}
     for report in sorted(reports, key=lambda one: (one.suite, one.night)):
         suites.setdefault(report.suite, []).append(report)
@@ -84,7 +83,7 @@ def boards_of_nights(reports: Iterable[NightReport]) -> list[Board]:
 
 
 def _points(reports: Sequence[NightReport]) -> list[Point]:
-    """A night without a report is known from later ones, and began when its run did."""
+    """Return the points of the nights. If a night has no report, later reports have its value and its run's time."""
     times: dict[str, float] = {}
     values: dict[str, dict[str, float]] = {}  # night -> tag -> value
     for report in reports:

@@ -1,11 +1,11 @@
-"""TensorBoard's event files: the scalars of a run's steps, and the records of a dashboard.
+"""Write TensorBoard's event files: the scalars of a run's steps, and the records of a dashboard.
 
-Times are `perf/...`. Times under a profiler, or in steps in which jax recorded or compiled (PGLE), are
-`profiled/...`; times of a run with an injected slowdown are `slowed/...`. So no chart draws them with comparable
-runs. The loss is always `train/loss`, because none of this changes it.
+Times have tags `perf/...`. Times under a profiler, or of steps in which jax recorded or compiled (PGLE), have tags
+`profiled/...`; times of a run with an injected slowdown, `slowed/...`. So no chart mixes them with comparable runs.
+The loss is always `train/loss`, because none of this changes it.
 
-The records are written here without TensorFlow's writer, whose thread dies with a traceback on a full disk and takes
-time from a training CPU.
+TensorFlow's writer is not used: on a full disk its thread dies with a traceback, and it takes time from a training
+CPU.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ EVENT_FILES = "events.out.tfevents.*"
 PERF, PROFILED, SLOWED = "perf", "profiled", "slowed"
 
 
-@functools.lru_cache(maxsize=8192)  # of a hundred thousand runs, most share their words
+@functools.lru_cache(maxsize=8192)  # many runs share the same words
 def plain(text: str) -> str:
-    """Return a text as part of a tag or of a folder's name: letters, digits and a few signs."""
+    """Return a text that can be part of a tag or a folder's name: only letters, digits and a few signs."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text).strip("_.") or "_"
 
 
@@ -46,11 +46,11 @@ def plain(text: str) -> str:
 
 
 class ScalarWriter:
-    """Writes <run>/tensorboard/; opened at the first step, because importing TensorBoard takes a while.
+    """Writes <run>/tensorboard/. The file is opened at the first step, because importing TensorBoard takes time.
 
-    Encoding scalars takes processor time, which would slow quick steps on a training CPU. Quick steps are therefore
-    written when the run has ended. The samples of the machines are written then too, so that the files of hundreds of
-    nodes on a shared disk are read once.
+    Encoding scalars takes processor time, which would slow short steps on a training CPU. Short steps are therefore
+    written after the run has ended. So are the samples of the machines, so that the files of hundreds of nodes on a
+    shared disk are read only once.
     """
 
     LIVE_STEP_SECONDS = 0.1
@@ -61,15 +61,15 @@ class ScalarWriter:
         self._place = PROFILED if not_comparable(benchmark) else PERF
         if benchmark.instruments.inject_slowdown and benchmark.instruments.profile == "none":
             self._place = SLOWED
-        # What a step of one second would reach, against each peak; in a step of two it is half.
+        # The MFU of a step of one second for each peak. MFU is inversely proportional to the step time.
         entries = [] if benchmark.dtype in benchmark.hardware.emulated else mfu(workload_of(benchmark), 1.0, {}) or []
         self._mfu = [one for one in entries if one.counted_by == entries[0].counted_by]
         self._started = time.time()
         self._file: BinaryIO | None = None
         self._records: Any = None  # TensorBoard ships no types
         self._waiting: list[Step] = []
-        self._begins: dict[int, float | None] = {}  # attempt -> when its first step began
-        self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> its steps, and when each ended
+        self._begins: dict[int, float | None] = {}  # attempt -> start of its first step
+        self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> its steps with their end times
 
     def write(self, steps: list[Step]) -> None:
         self._waiting += [step for step in steps if step.rank == 0]
@@ -80,11 +80,11 @@ class ScalarWriter:
     def close(self) -> None:
         self._write_waiting(last=True)
         if self._file is not None:
-            with contextlib.suppress(OSError):  # said already, when it was written to
+            with contextlib.suppress(OSError):  # the failed write is already reported
                 self._file.close()
 
     def _write_waiting(self, *, last: bool = False) -> None:
-        """The scalars are made from steps.jsonl's steps: where the disk is full, they are not worth the run."""
+        """Write the waiting steps. An error only prints a message: steps.jsonl has the data, so the run continues."""
         steps, self._waiting = self._waiting, []
         try:
             for step in steps:
@@ -97,7 +97,7 @@ class ScalarWriter:
             print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
 
     def _scalars(self, step: Step) -> dict[str, float]:
-        """Tag -> value; what a step does not have has no tag."""
+        """Return the values of a step by tag. Unknown values have no tag."""
         place = PROFILED if step.excluded_because in RECORDED else self._place
         found = {} if step.loss is None else {"train/loss": step.loss}
         if step.seconds is not None:
@@ -111,7 +111,7 @@ class ScalarWriter:
         return found
 
     def _when(self, step: Step) -> float:
-        """Return when a step ended, by the clock of rank 0's host if its worker recorded the start."""
+        """Return the end time of a step, by the clock of rank 0's host if its worker recorded the start."""
         if step.attempt not in self._begins:
             self._begins[step.attempt] = _begin_of(self._run.phase_dir(self._phase, step.attempt))
         begin = self._begins[step.attempt]
@@ -139,7 +139,7 @@ class ScalarWriter:
 
 
 def records_of(stream: BinaryIO, when: float) -> Any:
-    """Return a function that writes TensorBoard's records to a new file, which begins with the version."""
+    """Return a writer of TensorBoard's records to a new file. The first record, with the version, is written."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -149,7 +149,7 @@ def records_of(stream: BinaryIO, when: float) -> Any:
 
 
 def event(step: int, when: float, found: Mapping[str, float]) -> bytes:
-    """One event with all scalars of a step."""
+    """Return an encoded event with all scalars of a step."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -169,15 +169,15 @@ def write_ended(folder: RunFolder) -> None:
     writer.close()
 
 
-# --- what the machines did in each step --------------------------------------------------------------
-# A step without a sample has no values; they belong to the next step with one.
+# --- the samples of the machines in each step --------------------------------------------------------
+# A step without any sample has no values.
 
 FIRST_EVENTS = "events-rank0.jsonl"
 SLOWER = sum(THROTTLE_BITS.values())
 
 
 class Scalar(NamedTuple):
-    """A tag: which number of a sample, and what is made of those of one step."""
+    """A tag: the field of a sample that it shows, and how the values of one step are combined."""
 
     name: str
     field: str
@@ -186,7 +186,7 @@ class Scalar(NamedTuple):
 
 
 def _throttled(reasons: float) -> float:
-    """100 if something made a GPU slower: the mean is the share of samples."""
+    """Return 100 if a GPU was throttled, otherwise 0. The mean is then the share of throttled samples in percent."""
     return 100.0 * bool(int(reasons) & SLOWER)
 
 
@@ -213,12 +213,12 @@ OF_NODES = (
 def machine_scalars(
     nodes: Iterable[NodeRecord], begin_unix: float, ends: Sequence[tuple[int, float]], *, gpus: bool = True
 ) -> Iterator[tuple[tuple[int, float], dict[str, Any]]]:
-    """Yield each step that has samples, with when it ended, and tag -> value; samples outside all steps are skipped.
+    """Yield each step that has samples, with its end time and the values by tag. Samples outside steps are skipped.
 
-    Only one node at a time is in memory. `gpus`: whether the run uses the nodes' GPUs.
+    Only one node at a time is in memory. `gpus` is true if the run uses the GPUs of the nodes.
     """
     until = list(accumulate((when for _, when in ends), max))
-    of_steps: dict[int, dict[str, Any]] = {}  # place in `ends` -> name -> what is made of the nodes until now
+    of_steps: dict[int, dict[str, Any]] = {}  # index in `ends` -> name -> the combined value so far
     for node in nodes:
         inside = (sample for sample in node.samples if begin_unix <= sample.time <= until[-1])
         for place, own in groupby(inside, key=lambda sample: bisect_left(until, sample.time)):
@@ -231,7 +231,7 @@ def machine_scalars(
 
 
 def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> None:
-    """Fold a node's samples into those of a step."""
+    """Combine the samples of a node with the values of a step."""
     for one in table:
         numbers = [one.number(number) for row in rows if (number := getattr(row, one.field)) is not None]
         if numbers and one.made is mean:
@@ -241,7 +241,7 @@ def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample
 
 
 def _begin_of(phase_dir: Path) -> float | None:
-    """Return when rank 0 began its first step, by its own clock; None if its worker did not record it."""
+    """Return the start of rank 0's first step, by its own clock; None if its worker did not record the start."""
     with contextlib.suppress(OSError), (phase_dir / FIRST_EVENTS).open("rb") as stream:
         for line in stream:
             with contextlib.suppress(*NOT_JSON, TypeError, KeyError):

@@ -1,8 +1,8 @@
-"""Update the log directory of TensorBoard to the wanted content.
+"""Update the log directory of TensorBoard to the requested content.
 
-Unchanged folders are kept, changed ones get a new file that replaces the old one, and unneeded ones are removed. A
-file's name ends with the digest of its content, so nothing is read back, and the next update repairs an interrupted
-one. TensorBoard can read the directory at any time.
+An update keeps unchanged folders, replaces the file in changed folders, and removes folders that are not needed. The
+name of a file ends with the digest of its content, so an update does not read files, and the next update repairs an
+interrupted one. TensorBoard can read the directory at any time.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from benchmarks.values import Value
 
 STATE = ".state"
 LOCK = "lock"
-MARK = "tfevents"  # TensorBoard reads the files that have this in their names
+MARK = "tfevents"  # TensorBoard reads files with this in their names
 ROOT = "."  # the log directory itself
 KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
@@ -38,7 +38,7 @@ class Point(Value, frozen=True):
 
 
 class Table(Value, frozen=True, tag=True):
-    """The columns of the tab HParams, from all rows: the values of each are its filter."""
+    """The columns of the tab HParams, with the values of all rows, which TensorBoard offers as filters."""
 
     rows: list[dict[str, str | float]]
 
@@ -52,13 +52,13 @@ class Row(Value, frozen=True, tag=True):
 
 
 class Board(Value, frozen=True):
-    """The wanted content of one run of TensorBoard."""
+    """The requested content of one run in TensorBoard."""
 
-    name: str  # KIND/NAME: its folder below the log directory
+    name: str  # KIND/NAME: its folder in the log directory
     points: list[Point] = []
-    table: Table | Row | None = None  # before the points
-    links: dict[str, str] = {}  # name in the folder -> file elsewhere
-    place: int | None = None  # among those whose colours must differ; None: after them, by its time
+    table: Table | Row | None = None  # written before the points
+    links: dict[str, str] = {}  # name in the folder -> file in another folder
+    place: int | None = None  # position among boards that need different colours; None: after these, by time
 
 
 @contextlib.contextmanager
@@ -99,7 +99,7 @@ def exclusive_update(logdir: Path) -> Iterator[None]:
 
 
 def _keep_out_the_group(path: Path, levels: int) -> None:
-    """Remove links and folders of a team's members, as deep as an update follows links, and let them make no more."""
+    """Remove links and other users' folders that an update could follow, and remove the group's write permission."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
         path.unlink()
@@ -113,7 +113,7 @@ def _keep_out_the_group(path: Path, levels: int) -> None:
 
 
 def keep(logdir: Path, wanted: Sequence[Board]) -> int:
-    """Make the directory what it is to be; return how many of its folders were written."""
+    """Update the directory to the boards in `wanted`; return the number of folders that were written."""
     written = sum(_keep_folder(logdir / board.name, board) for board in wanted)
     names = {board.name for board in wanted}
     for path in [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]:
@@ -122,9 +122,9 @@ def keep(logdir: Path, wanted: Sequence[Board]) -> int:
 
 
 def _keep_folder(path: Path, board: Board) -> bool:
-    """Write the folder, and return whether it has changed."""
+    """Update the folder of a board, and return whether its file has changed."""
     path.mkdir(parents=True, exist_ok=True)
-    if board.name != ROOT:  # all other folders are in it
+    if board.name != ROOT:  # the root contains all other folders
         _keep_links(path, board.links)
     content = [FORMAT, board.table, board.name, board.points, board.place]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
@@ -139,9 +139,9 @@ def _keep_folder(path: Path, board: Board) -> bool:
 
 
 def _write_new(path: Path, board: Board, name: str) -> None:
-    """Under a name that TensorBoard does not read until it is whole."""
+    """Write a new file. Until it is complete, it has a name that TensorBoard does not read."""
     began = board.table.unix_seconds if isinstance(board.table, Row) else time.time()
-    if board.place is not None:  # TensorBoard gives its seven colours in turn, in the order of these times
+    if board.place is not None:  # TensorBoard assigns its seven colours in the order of these times
         began = float(board.place)
     unfinished = path / ".unfinished"
     unfinished.unlink(missing_ok=True)
@@ -155,7 +155,7 @@ def _write_new(path: Path, board: Board, name: str) -> None:
 
 
 def _keep_links(path: Path, links: Mapping[str, str]) -> None:
-    """Relative, so that a folder of runs can be moved with its dashboard."""
+    """Update the links of a folder. They are relative, so that runs can be moved with their dashboard."""
     for one in path.rglob("*"):
         if one.is_symlink() and str(one.relative_to(path)) not in links:
             one.unlink()
@@ -168,8 +168,8 @@ def _keep_links(path: Path, links: Mapping[str, str]) -> None:
             place.symlink_to(wanted)
 
 
-# --- the messages of TensorBoard's table HParams --------------------------------------------------
-# The modules of TensorBoard that offer these as functions import TensorFlow; its messages do not.
+# --- the messages for TensorBoard's tab HParams ---------------------------------------------------
+# TensorBoard has functions for these, but their modules import TensorFlow. The modules of the messages do not.
 
 
 def summary_event(table: Table | Row, when: float) -> bytes:
@@ -191,7 +191,7 @@ def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
 
 
 def _key(name: str) -> str:
-    """Return the key by which TensorBoard sorts a column; the user sees its name."""
+    """Return the key by which TensorBoard sorts a column. TensorBoard shows the name, not the key."""
     return f"{FIRST_COLUMNS.index(name)} {name}" if name in FIRST_COLUMNS else name
 
 
@@ -199,7 +199,7 @@ def _column(name: str, values: Sequence[str | float]) -> object:
     from tensorboard.plugins.hparams import api_pb2
 
     numbers = [value for value in values if isinstance(value, float)]
-    shown = name in FIRST_COLUMNS  # TensorBoard shows those that differ, before any click
+    shown = name in FIRST_COLUMNS  # TensorBoard shows columns that differ without a click
     info = api_pb2.HParamInfo(name=_key(name), display_name=name, differs=shown)
     if numbers or not values:
         info.type = api_pb2.DATA_TYPE_FLOAT64

@@ -9,13 +9,13 @@ from benchmarks.dashboard.events import plain
 from benchmarks.request.window_rule import STEADY
 from benchmarks.runs.finished_run import FinishedRun
 
-LOCAL = "local"  # the site that every checkout has: there the host says where
+LOCAL = "local"  # every checkout has this site, so the name of the host identifies the machine
 UNKNOWN = "-"
 
 
 class Figure(NamedTuple):
     name: str
-    title: str  # of its column
+    title: str  # the title of its column
     of: Callable[[FinishedRun], float | None]
 
 
@@ -35,7 +35,7 @@ FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIGURES[:3]))
 
 
 def row_of(run: FinishedRun) -> dict[str, str | float]:
-    """The columns of a run; a figure that is not known has no cell. Counts are text: TensorBoard shows 4 as 4.000."""
+    """Return the columns of a run, without unknown figures. Counts are text, because TensorBoard shows 4 as 4.000."""
     figures = {figure.title: figure.of(run) for figure in FIGURES}
     benchmark, labels = run.benchmark, run.labels
     return {
@@ -64,7 +64,7 @@ def row_of(run: FinishedRun) -> dict[str, str | float]:
 
 
 def status(run: FinishedRun) -> str:
-    """Return the status, and whether the run was slowed or profiled."""
+    """Return the status as text, with a remark if the run was slowed or profiled."""
     words: list[str] = [run.status]
     words += ["slowed on purpose"] if run.slowed_by else []
     words += ["profiled"] if run.benchmark.profile not in ("", "none") else []
@@ -91,7 +91,7 @@ def why_not_drawn(run: FinishedRun) -> str | None:
 
 
 def unix_seconds(run: FinishedRun) -> float:
-    """Return the start of a run; 0 if its name has no time, so that it comes first."""
+    """Return the start of a run as Unix time; 0 if its name has no time."""
     return parsed_time(run.started) or 0.0
 
 
@@ -108,14 +108,14 @@ def parsed_time(text: str) -> float | None:
 
 
 def newest(entries: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """The last run, and those of the last night of each suite. `entries`: the oldest first."""
+    """Return the last run, and the runs of the last night of each suite. In `entries`, the oldest run is first."""
     nights = {run.labels.suite: run.labels.night for run in entries if run.labels.suite and run.labels.night}
     last = [run.labels.night and run.labels.night == nights.get(run.labels.suite or "") for run in entries]
     return [run for run, of_last in zip(entries, last, strict=True) if run is entries[-1] or of_last]
 
 
 def run_name(run: FinishedRun) -> str:
-    """When, what, and the end of its id, as a folder: "2026-11-24 00.27 llama2_tiny fp32 jax 1xcpu b722"."""
+    """Return the folder of a run: time, benchmark, end of its id ("2026-11-24 00.27 tiny fp32 jax 1xcpu b722")."""
     benchmark = run.benchmark
     again = ["rerun"] if run.labels.role == "rerun" else []
     devices = f"{benchmark.gpus}x{benchmark.hardware}"
@@ -147,7 +147,7 @@ def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
 
 
 _DETAILS = ("place", "task", "sequence", "batch", "parallelism", "settings")
-LONGEST_SETTINGS = 60  # of a folder's name, which holds 255 bytes
+LONGEST_SETTINGS = 60  # characters, because the name of a folder has at most 255 bytes
 
 
 def _line_words(run: FinishedRun) -> dict[str, str]:
@@ -171,7 +171,7 @@ def _line_words(run: FinishedRun) -> dict[str, str]:
 
 
 def _place(run: FinishedRun) -> str:
-    """The site; of runs on the launcher's own machine, which host that was."""
+    """Return the site of a run, or the host for runs on the launcher's own machine."""
     if run.benchmark.site == LOCAL:
         return f"host-{run.origin.host}" if run.origin.host else ""
     return f"site-{run.benchmark.site}"

@@ -1,8 +1,8 @@
 """Update the dashboard's directory from all runs of a folder.
 
-Each of the newest runs has a row of the table and links to its live scalars and its profiles. The profile plugin
-looks for RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches next to the links, so the sealed folder of
-a run does not change.
+Each of the newest runs has a row in the table, and links to its scalars and profiles. The profile plugin looks for
+RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches next to the links, so the folder of the run itself
+does not change.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def update(
     *,
     newest: int,
 ) -> tuple[Rows, list[str]]:
-    """Bring the directory up to date with the runs, oldest first; what it holds now, and what to say of some runs."""
+    """Update the directory to the runs, which are sorted by time. Return rows about its content, and notes."""
     drawn, left_out = charts.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
     notes: list[str] = []
@@ -64,7 +64,7 @@ def update(
 
 
 def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
-    """The nights of all suites."""
+    """Return the reports of the nights of all suites."""
     reports = []
     for path in sorted(folder.glob("*/*.json")):
         try:

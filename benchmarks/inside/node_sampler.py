@@ -20,7 +20,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 
-# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample, and how NVML is asked for each.
+# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample, with the NVML query for each.
 COLUMNS = {
     "energy_mj": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
     "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
@@ -35,17 +35,17 @@ COLUMNS = {
     ),
     "pcie_replays": lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu),
 }
-# For a GPU in MIG mode, these cover all its slices, but a run has one.
+# If a GPU is in MIG mode, these values cover all its slices, but a run uses only one slice.
 OF_ALL_SLICES = ("energy_mj", "power_w", "utilization_percent", "memory_used_bytes")
 
 
 def main(argv):
     options = parse(argv)
     name = (options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()).replace("/", "_")
-    name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON takes no other bytes
+    name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON needs valid UTF-8
     ending = Ending()
     with contextlib.suppress(OSError):
-        os.nice(19)  # where every core trains, the training goes first
+        os.nice(19)  # training has priority if it uses all cores
     try:
         folder = Path(options.out)
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def parse(argv):
 
 
 def sample(lines, node, gpus, ending, interval):
-    """Write facts, samples until a signal to end, and an end."""
+    """Write the facts, then samples until a signal ends the sampling, then the end."""
     write(
         lines, {"event": "facts", "interval": interval, "gpu_columns": list(COLUMNS), **node.facts(), **gpus.facts()}
     )
@@ -81,7 +81,7 @@ def sample(lines, node, gpus, ending, interval):
         write(lines, {"event": "sample", **node.sample(), **gpus.sample()})
         count += 1
         now = time.monotonic()
-        due = max(due + interval, now)  # one that comes late is not made up for
+        due = max(due + interval, now)  # after a late sample, the next one is not earlier
         reason = ending.within(due - now)
     write(lines, {"event": "sample", **node.sample(), **gpus.sample()})
     cost = round(time.process_time(), 4)
@@ -90,10 +90,10 @@ def sample(lines, node, gpus, ending, interval):
 
 
 class Ending:
-    """Says when it is time to end: at a signal, however shortly before the wait it came, or with the parent."""
+    """Detects the end of sampling: a signal, even one that arrives just before the wait, or the parent's end."""
 
     NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    NOT_OURS = (signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole job, for the workers; they would end us
+    NOT_OURS = (signal.SIGUSR1, signal.SIGUSR2)  # sent to the job for its workers; they would end the sampler
 
     def __init__(self):
         self._read, write = os.pipe()
@@ -113,14 +113,14 @@ class Ending:
 
 
 def die_with_parent():
-    """A launcher that is killed outright leaves no sampler behind (Linux; harmless elsewhere)."""
+    """End this process when its parent dies, so that a killed launcher leaves no sampler (only on Linux)."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def write(stream, value):
-    """A JSON line, one write each: who is killed leaves whole lines."""
+    """Write a JSON line. Each line is one write, so a killed sampler leaves complete lines."""
     text = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     while text:
         text = text[stream.write(text) :]
@@ -130,7 +130,7 @@ def write(stream, value):
 
 
 class Node:
-    """Return the state of the machine from /proc; values of a missing file are null."""
+    """The state of the machine from /proc. If a file is missing, its values are null."""
 
     def __init__(self, name):
         self._name = name
@@ -152,7 +152,7 @@ class Node:
         }
 
     def _utilisation(self):
-        """The busy share of all processors since the last sample; null where too little time has passed to tell."""
+        """Return the busy share of all processors since the last sample; None if too little time has passed."""
         busy, everything = processor_ticks()
         if busy is None or self._busy is None or everything <= self._all:
             self._busy, self._all = busy, everything
@@ -163,7 +163,7 @@ class Node:
 
 
 def processor_ticks():
-    """(busy, all) since the machine started; guest time is in user time already."""
+    """Return the busy and all ticks since the machine started. User time already includes guest time."""
     try:
         with (PROC / "stat").open() as stream:
             user, nice, system, idle, waiting, *others = map(int, stream.readline().split()[1:9])
@@ -174,7 +174,7 @@ def processor_ticks():
 
 
 def memory_bytes():
-    """(total, available)."""
+    """Return the total and the available memory."""
     found = {}
     try:
         with (PROC / "meminfo").open() as stream:
@@ -196,7 +196,7 @@ def load():
         return None
 
 
-# --- its GPUs ---------------------------------------------------------------------------------
+# --- the GPUs of the node ---------------------------------------------------------------------
 
 
 def find_gpus(path=None, wanted=None):
@@ -216,13 +216,13 @@ def find_gpus(path=None, wanted=None):
 def module_at(path):
     spec = importlib.util.spec_from_file_location("pynvml", path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["pynvml"] = module  # it looks itself up here while it is loaded
+    sys.modules["pynvml"] = module  # pynvml looks itself up here while it is loaded
     spec.loader.exec_module(module)
     return module
 
 
 class Gpus:
-    """All that NVML shows on this node, those that are wanted, or none and the reason."""
+    """The GPUs of this node that are sampled; without any, the reason."""
 
     def __init__(self, why_none, nvml=None, gpus=()):
         self._why_none = why_none
@@ -250,7 +250,7 @@ class Gpus:
 
 
 def query(nvml, name, *arguments):
-    """Return NVML's answer, or None if this driver does not support the query."""
+    """Return the result of an NVML query, or None if this driver does not support the query."""
     try:
         answer = getattr(nvml, name)(*arguments)
     except (AttributeError, nvml.NVMLError):
@@ -259,7 +259,7 @@ def query(nvml, name, *arguments):
 
 
 class Gpu:
-    """One GPU. Unsupported values are null. A GPU that falls off the bus is named in every sample."""
+    """One GPU. Unsupported values are null. If a GPU is lost, every later sample names it."""
 
     def __init__(self, nvml, index):
         self.index = index
@@ -296,7 +296,7 @@ class Gpu:
         return None if found is None else sum(found[:2])
 
     def row(self):
-        """The columns, in their order; null for a GPU that answers nothing any more."""
+        """Return the values of COLUMNS, in order; None if the GPU no longer answers any query."""
         if self._handle is None:
             return None
         self.error = None

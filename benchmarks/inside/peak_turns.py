@@ -1,7 +1,7 @@
 """Times interleaved matmuls inside a framework's environment. The peak programs of all backends share this part.
 
-It is loaded by its path and uses only the standard library. A program brings a `Device`, which makes matmuls and
-times calls of them. All matmuls of a precision take turns, so that a slow moment of the machine slows each of them.
+It is loaded by its path and uses only the standard library. Each program defines a `Device`, which makes matmuls and
+times their calls. All matmuls of a precision run alternately, so a slow moment of the machine affects all of them.
 """
 
 import argparse
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 MOST_CALLS = 2**16
-ENOUGH_SECONDS = 0.02  # of calls, from which on their time says how long one takes
+ENOUGH_SECONDS = 0.02  # calls that take at least this long give a reliable time per call
 FIRST_LINE = 300
 
-Timed = Callable[[int], float]  # calls -> the seconds they took, all done
-Shape = dict[str, Any]  # a peaks.MatmulShape
+Timed = Callable[[int], float]  # number of calls -> seconds until all calls are complete
+Shape = dict[str, Any]  # the fields of a peaks.MatmulShape
 
 TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 
 
 class Device:
-    """The device of a backend's program, and how to multiply on it."""
+    """The device of a backend's program, which can time matmuls."""
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
         self.on_cpu = platform == "cpu"
-        self.notes: list[str] = []  # what a reader must know about the rates
+        self.notes: list[str] = []  # remarks about the rates for the reader
 
     def facts(self) -> dict[str, Any]:
         """Return device_kind, platform, versions and threads of a peaks.PeakReport."""
@@ -43,7 +43,7 @@ class Device:
 
 
 def main(device_on: Callable[[str], Device], argv: list[str]) -> None:
-    """`--platform=cuda FOLDER`: its request.json -> its report.json, whole."""
+    """Run `--platform=cuda FOLDER`: read request.json, measure, and write report.json atomically."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--platform", required=True)
     parser.add_argument("folder", type=Path)
@@ -66,7 +66,7 @@ def measure(request: dict[str, Any], device: Device) -> tuple[list[dict[str, Any
     for dtype in request["dtypes"]:
         try:
             rates += _rates_of(dtype, request, device)
-        except RuntimeError as error:  # out of memory, no such kernel: what both frameworks raise
+        except RuntimeError as error:  # both frameworks raise it without memory or without a kernel
             refused[dtype] = f"{type(error).__name__}: {first_line(error)}"
     return rates, refused
 
@@ -86,7 +86,7 @@ def _rates_of(dtype: str, request: dict[str, Any], device: Device) -> list[dict[
 
 
 def _calls_a_turn(timed: Timed, turn_seconds: float) -> int:
-    """The first call warms up. More and more of them then show how long one takes."""
+    """Return the number of calls per turn, from the time per call. The first call is a warm-up."""
     _seconds(timed, 1)
     calls = 1
     while (seconds := _seconds(timed, calls)) < min(ENOUGH_SECONDS, turn_seconds) and calls < MOST_CALLS:
@@ -102,18 +102,18 @@ def _seconds(timed: Timed, calls: int) -> float:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a framework's message, which may have pages."""
+    """Return the first line of a framework's message, which may be very long."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:FIRST_LINE] if lines else "no reason was given"
 
 
 def cores() -> int:
-    """Return how many cores this process may use; a framework on a CPU takes all of them."""
+    """Return the number of cores that this process may use. On a CPU, a framework uses all of them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def die_with_parent() -> None:
-    """A launcher that is killed outright leaves no program measuring (Linux; harmless elsewhere)."""
+    """End this process when its parent dies, so that a killed launcher leaves no measurement (only on Linux)."""
     set_parent_death_signal = 1
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

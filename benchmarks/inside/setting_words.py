@@ -1,19 +1,19 @@
-"""The settings of a framework as a list of names and types, read from the annotations of its classes.
+"""List the settings of a framework with their types, read from the annotations of its classes.
 
-Loaded by path inside the framework's environment by a backend's list_settings.py, after a change of its pins.
+After a change of its pins, a backend's list_settings.py loads this file by path in the framework's environment.
 """
 
 import types
 import typing
 from collections.abc import Iterator, Mapping
 
-# For a union, the first of these wins: text and floats include the rest.
+# The type of a union is the first of these words that it contains, because text and floats can hold the others.
 WORDS = ("str", "float", "int", "bool", "list", "dict")
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 def word_of(annotation: object, known: Mapping[type, str]) -> str | None:
-    """Return the word for an annotation, or None if no text can hold it. `known` classes cover their subclasses."""
+    """Return the word for an annotation, or None. `known` maps classes to words, also for their subclasses."""
     found = set(_words_of(annotation, known))
     return next((word for word in WORDS if word in found), None)
 
@@ -32,7 +32,7 @@ def _words_of(annotation: object, known: Mapping[type, str]) -> Iterator[str]:
 
 
 def show(title: str, program: str, settings: Mapping[str, str]) -> None:
-    """The file of settings."""
+    """Print the file of settings."""
     print(f"# {title}, with its type.\n# Made by {program}; do not edit.")
     for name in sorted(settings):
         print(f"{name}: {settings[name]}")

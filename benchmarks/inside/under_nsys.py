@@ -2,9 +2,9 @@
 
     python under_nsys.py --ranks=0,8-15 --output=FOLDER/NAME -- PROGRAM ARGUMENT...
 
-Every task of a phase starts through this script, by path, with Python 3.8 or newer and its standard library. It
-replaces itself, so signals and exit codes are those of the program, or of nsys. A rank that cannot be recorded as
-requested exits at once with code 2, and its site ends the others, which would otherwise wait for it forever.
+Every task of a phase starts through this script, by path, with Python 3.8 or newer and its standard library. Signals
+reach the program (or nsys) directly, and the exit code is its own. If a rank cannot be recorded as requested, it
+exits at once with code 2, and its site ends the other ranks, which would otherwise wait for it forever.
 
 The options of nsys are those of NVIDIA's launcher (NeMo-Run 0.11.1) and recipes, with their names since nsys 2025.
 """
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(EXIT_REFUSED)
-    # A worker asks the kernel to end with its parent, which under nsys is a thread of nsys: nsys asks instead.
+    # A worker asks the kernel to end it with its parent. Under nsys, the parent is only a thread, so nsys asks.
     if os.environ.pop(DIE_WITH_PARENT, None):
         set_parent_death_signal = 1
         with contextlib.suppress(OSError, AttributeError):
@@ -64,7 +64,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def ranks_of(text: str) -> set[int]:
-    """0,1,8-10 -> {0, 1, 8, 9, 10}"""
+    """Return the ranks in a text such as 0,1,8-10."""
     found: set[int] = set()
     for word in text.split(","):
         first, _, last = word.partition("-")
@@ -73,9 +73,9 @@ def ranks_of(text: str) -> set[int]:
 
 
 def numbers_of_this_task(rank: int) -> dict[str, str]:
-    """Return Slurm's numbers of this task, or stand-ins outside Slurm.
+    """Return Slurm's variables of this task, or replacements outside Slurm.
 
-    A shell inside an allocation has some too, and hands them to every task that it starts.
+    A shell inside an allocation also has such variables, and every task that it starts inherits them.
     """
     ours = os.environ.get("SLURM_PROCID") == str(rank)
     return {
@@ -92,7 +92,7 @@ def numbers_of_this_task(rank: int) -> dict[str, str]:
 def nsys_options(options: argparse.Namespace, rank: int) -> list[str]:
     """Return the options of NVIDIA's own recipes; kernels inside a CUDA graph are recorded one by one."""
     numbers = numbers_of_this_task(rank)
-    # nsys fills %q{VARIABLE} itself, but would not find these outside Slurm.
+    # nsys replaces %q{VARIABLE} itself, but outside Slurm these variables do not exist.
     output = re.sub(
         r"%q\{(\w+)\}", lambda found: numbers.get(found[1]) or os.environ.get(found[1], ""), options.output
     )

@@ -1,7 +1,7 @@
 """Common code of the work programs inside a framework's environment: cases, perturbed weights, arrays.
 
-A program loads this file by its path and imports nothing else of Stepmark: the standard library and numpy only. The
-launcher imports it too, so that both sides use the same array names. Request and report are in work.py.
+A program loads this file by its path and otherwise imports only the standard library and numpy. The launcher imports
+it as well, so that both sides use the same names of arrays. work.py defines the request and the report.
 """
 
 import argparse
@@ -29,20 +29,20 @@ TARGETS = "targets"
 NORM_SPREAD = 0.3
 QUERY_GAIN = 4.0
 ADAPTER_SPREAD = 0.05
-ADAPTER_ENDS = ("_a", "_b")  # of the names of an adapter's two matrices
-THETA_DIGITS = 6  # that a table of float32 still holds of the theta it was made from
+ADAPTER_ENDS = ("_a", "_b")  # suffixes of the names of an adapter's two matrices
+THETA_DIGITS = 6  # digits of theta that can be recovered from a table in float32
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
 
 def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array]) -> tuple[Any, Arrays]:
-    """(report, arrays) of a case: a look at the first batch, then a training of all.
+    """Return the report and the arrays of a case: one pass over the first batch, then the training on all batches.
 
-    `training` is a model as its framework makes it for a run; weights have the neutral names of work.py:
-    weights(); begin(weights, inputs, targets) -> the batches as the framework takes them; look(batch) -> logits, loss
-    and gradients by the framework's names; neutral(gradients); facts() -> `parameters` and the `settings` that the
-    built modules hold; flops(batch); step(number, batch) -> loss and gradient norm.
+    `training` wraps the model that the framework builds for a run. Weights have the neutral names of work.py. Its
+    methods: weights(); begin(weights, inputs, targets) -> batches for the framework; look(batch) -> logits, loss and
+    gradients with the framework's names; neutral(gradients); facts() -> `parameters`, and the `settings` of the built
+    modules; flops(batch); step(number, batch) -> loss and gradient norm.
     """
     weights = starting_weights(case, given, training.weights)
     batches = training.begin(weights, given[INPUTS], given[TARGETS])
@@ -56,14 +56,14 @@ def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array
     }
     trained: Arrays = {}
     for number, batch in enumerate(batches):
-        trained = training.weights()  # before the last update
+        trained = training.weights()  # after the loop: the weights before the last update
         report["steps"].append(training.step(number, batch))
     of_look = {**prefixed(GRADIENT, training.neutral(gradients)), LOGITS: logits}
     return report, {**prefixed(WEIGHT, weights), **of_look, **prefixed(TRAINED, trained)}
 
 
 def parse(argv: list[str], *more: str) -> argparse.Namespace:
-    """Return the options; `more` are names of further whole numbers."""
+    """Return the options. `more` has the names of additional options, which are whole numbers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     for name in more:
@@ -78,7 +78,7 @@ def run(
     train: Callable[[dict[str, Any], Arrays], Any],
     notes: Callable[[], list[str]],
 ) -> None:
-    """Each case of the folder's request in turn; `train` gives its report and arrays, `notes` what else to say."""
+    """Train the cases in the folder's request one by one. `train` returns a report and arrays; `notes`, remarks."""
     started = time.monotonic()
     request = json.loads((folder / REQUEST).read_bytes())
     cases = {}
@@ -93,7 +93,7 @@ def run(
         "seconds": time.monotonic() - started,
         "notes": notes(),
     }
-    # Written last and whole: a report that is there has all its arrays.
+    # The report is written last and atomically, so if it exists, all arrays exist.
     unfinished = folder / f"{REPORT}.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / REPORT)
@@ -105,12 +105,12 @@ def read(path: Path) -> Arrays:
 
 
 def write(path: Path, arrays: Mapping[str, Array]) -> None:
-    # Numpy's types take a name that is not known beforehand for one of savez's own options.
+    # Because the names are not known in advance, numpy's types assume that one may be an option of savez.
     np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]
 
 
 def unprefixed(arrays: Mapping[str, Array], prefix: str) -> Arrays:
-    """The arrays of one prefix, without it."""
+    """Return the arrays whose names have the prefix, with the prefix removed."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
@@ -119,25 +119,25 @@ def prefixed(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
 
 
 def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: Callable[[], Arrays]) -> Arrays:
-    """Return the initial weights of a case: given ones, or its own, perturbed."""
+    """Return the initial weights of a case: the given weights, or its own weights, perturbed."""
     seed = case["perturb_seed"]
     if seed is None:
         return unprefixed(given, WEIGHT)
     weights = perturb_weights(own(), seed)
-    if case.get("dtype") == "bf16":  # else the first rounding of one side would be a difference already
+    if case.get("dtype") == "bf16":  # so that the first rounding does not make a difference
         weights = {name: rounded_to_bf16(array) for name, array in weights.items()}
     return weights
 
 
 def rounded_to_bf16(array: Array) -> Array:
-    """The nearest numbers that bf16 has, ties to even, as float32."""
+    """Return the array rounded to the nearest bf16 numbers (ties to even), as float32."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def perturb_weights(weights: Mapping[str, Array], seed: int) -> Arrays:
-    """Perturb weights: initial norm scales of 1, uniform attention and adapters of 0 would hide errors."""
+    """Return perturbed weights, because norm scales of 1, uniform attention and adapters of 0 would hide errors."""
     numbers = np.random.default_rng(seed)
     found = {}
     for name, array in sorted(weights.items()):
@@ -154,7 +154,7 @@ def gradient_norm(gradients: Mapping[str, Array]) -> float:
     return float(np.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in gradients.values())))
 
 
-# --- what a built model says of itself --------------------------------------------------------
+# --- the settings of a built model ------------------------------------------------------------
 
 
 def common(found: Iterable[Any]) -> Any:
@@ -164,7 +164,7 @@ def common(found: Iterable[Any]) -> Any:
 
 
 def rope_of(wavelengths: Array) -> dict[str, Any]:
-    """Theta of a RoPE table, theta ** (2 i / d), and whether the table holds anything else than that."""
+    """Return theta of a RoPE table, theta ** (2 i / d), and whether the table differs from that formula."""
     half = len(wavelengths)
     theta = float(wavelengths[-1]) ** (half / (half - 1))
     plain = theta ** (np.arange(half) / half)

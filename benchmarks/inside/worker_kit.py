@@ -1,7 +1,7 @@
-"""Common code of the workers inside a framework's environment: events, step records, assertions, a clean end.
+"""Common code of the workers inside a framework's environment: events, step records, assertions, the end of a run.
 
-A worker loads this file by its path and imports nothing else of Stepmark, so that the environments of
-frameworks need none of its packages: the standard library only, here and below.
+A worker loads this file by its path and imports nothing else of Stepmark. This file uses only the standard library,
+so the environments of frameworks do not need Stepmark's packages.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the
 
 
 class EventFile:
-    """Append-only JSON lines; each line is one write, so a killed worker leaves whole lines."""
+    """Appends JSON lines to a file. Each line is one write, so a killed worker leaves complete lines."""
 
     def __init__(self, path):
         self._path = Path(path)
@@ -36,13 +36,13 @@ class EventFile:
     def write(self, event, **fields):
         line = (json.dumps({"event": event, **fields}) + "\n").encode()
         if self._cut:
-            line = b"\n" + line  # a full disk cut the line before: this one must not be lost with it
+            line = b"\n" + line  # the disk was full, and the previous line is incomplete
         self._cut = True
         try:
             while line:
                 line = line[os.write(self._fd, line) :]
         except OSError as error:
-            # A full disk takes no file that names it; but a link can be made, and its target is the reason.
+            # On a full disk, no file can be written, but a link can be made. Its target is the reason.
             with contextlib.suppress(OSError):
                 self._path.with_name("could-not-write").symlink_to(error.strerror)
             raise
@@ -50,7 +50,7 @@ class EventFile:
 
 
 class StepRecorder:
-    """Writes down every step with its true seconds, and remembers what would make the run worthless."""
+    """Records every step with its measured seconds, and remembers problems that invalidate the run."""
 
     def __init__(self, events):
         self._events = events
@@ -68,15 +68,15 @@ class StepRecorder:
 
     def start(self):
         self._start = self._last_end = time.perf_counter()
-        # The steps count from here; what samples the machine meanwhile has only the time of day.
-        host = os.environ.get("SLURMD_NODENAME") or platform.node()  # as Slurm and its users call the node
-        host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON takes no other bytes
+        # The seconds of steps start here. The time of day relates them to the samples of the machine.
+        host = os.environ.get("SLURMD_NODENAME") or platform.node()  # the name of the node in Slurm
+        host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON needs valid UTF-8
         self._events.write("started", unix_seconds=time.time(), host=host)
 
     def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
-        """A step that ended at `end` of time.perf_counter(); `framework` is what the framework says of it.
+        """Record a step that ended at `end` of time.perf_counter(). `framework` has values from the framework.
 
-        A loss of None is one that another rank holds. `excluded_because` is what else was done in the step's time.
+        If the loss is None, another rank has it. `excluded_because` names other work that was done during the step.
         """
         seconds, self._last_end = end - self._last_end, end
         self.steps += 1
@@ -100,7 +100,7 @@ class StepRecorder:
         )
 
     def failures(self):
-        """Broken assertions: the run went through, and its figures prove nothing."""
+        """Return the failed assertions. If there are any, the run completed, but its figures are not valid."""
         found = []
         if self.steps == 0:
             found.append("no step was trained")
@@ -110,7 +110,7 @@ class StepRecorder:
                 found.append(f"the {what} is not finite in {len(steps)} steps (first: {shown})")
         if self.steps and not self.broken_gradients and self.largest_gradient_norm == 0:
             found.append("every gradient is zero: nothing was trained")
-        # The data repeats, and the learning rate may start at zero: a model that trains shows it by the fourth step.
+        # The data repeats, and the learning rate may start at 0. If the model trains, 4 steps have different losses.
         if self.steps >= ENOUGH_TO_SEE_TRAINING and len(self._losses) == 1 and not self.broken_losses:
             found.append(f"the loss is the same to the last bit in all {self.steps} steps: nothing was trained")
         return found
@@ -119,8 +119,8 @@ class StepRecorder:
 class AdapterProof:
     """Proof that training changed only the adapters.
 
-    Before the first step and after the last, a worker gives a checksum of every adapter and frozen weight by name.
-    This takes no time from any step.
+    Before the first step and after the last, a worker passes a checksum of every adapter and frozen weight by name.
+    No step includes the time for this.
     """
 
     def __init__(self, rank=0):
@@ -133,7 +133,7 @@ class AdapterProof:
         self._before = {"adapters": adapters, "frozen": frozen}
 
     def finish(self, adapters, frozen, without_gradient=()):
-        """`without_gradient`: adapters without a gradient in the last step, if the framework keeps gradients."""
+        """Compare the checksums. `without_gradient`: adapters that had no gradient in the last step, if known."""
         self.failures = []
         unchanged = [name for name, bits in adapters.items() if bits == self._before["adapters"].get(name)]
         changed = [name for name, bits in frozen.items() if bits != self._before["frozen"].get(name)]
@@ -158,10 +158,10 @@ class AdapterProof:
 
 
 class Slowdown:
-    """Makes every step (1 + fraction) times as long as it is, by a sleep at its end (--inject_slowdown).
+    """Makes every step (1 + fraction) times as long, by a sleep at its end (--inject_slowdown).
 
-    If ranks wait for one another in a step, only the first one sleeps (see `slowdown`). Otherwise each would sleep
-    again for the time that it waited for another, without end for a fraction of 1 or more.
+    Ranks wait for one another in a step, so only rank 0 sleeps (see `slowdown`). If all slept, each would also sleep
+    for the time that it waited for the others, and with a fraction of 1 or more, steps would grow without limit.
     """
 
     def __init__(self, fraction):
@@ -172,7 +172,7 @@ class Slowdown:
         self._took = 0.0
 
     def end_of_step(self, end):
-        """Return when the step that ended at `end` is over after its sleep. The first step has no sleep."""
+        """Sleep after a step that ended at `end`, and return the time after that. The first step has no sleep."""
         if self.fraction and self._last_end is not None:
             own = end - self._last_end
             time.sleep(self.fraction * own)
@@ -236,7 +236,7 @@ def add_options(parser):
 
 
 def numbers_of(text):
-    """0-2,8 -> {0, 1, 2, 8}"""
+    """Return the numbers in a text such as 0-2,8."""
     found = set()
     for word in filter(None, text.split(",")):
         first, _, last = word.partition("-")
@@ -245,16 +245,16 @@ def numbers_of(text):
 
 
 def reason_against_disturbed(options):
-    """A function of a step's number: why it cannot count, or None."""
+    """Return a function that returns, for the number of a step, the reason why the step cannot count, or None."""
     disturbed = numbers_of(options.disturbed_steps)
     return lambda step: "profiler" if step in disturbed else None
 
 
 def run(options, train, failures, events, notes=list):
-    """Train, and write down how it ended; the exit code. `failures` and `notes` are asked at the end."""
+    """Train, record how it ended, and return the exit code. `failures` and `notes` are called at the end."""
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
         die_with_parent()
-    # A rank that hangs says where, in its log; in C, so that it works while Python waits for a collective.
+    # SIGUSR2 prints the stacks of a hanging rank to its log, in C, even while Python waits for a collective.
     faulthandler.register(signal.SIGUSR2, all_threads=True)
 
     def say_end(status, message):
@@ -262,7 +262,7 @@ def run(options, train, failures, events, notes=list):
         events.write("end", rank=options.rank, status=status, message=message[:2000], failures=found, notes=notes())
 
     def stop(_number, _frame):
-        # Code that happens to run can swallow an exception (jax's garbage collection hook did).
+        # An exception could be lost in the interrupted code, as in jax's garbage collection hook. So exit at once.
         say_end("interrupted", "a signal stopped the worker")
         os._exit(EXIT_INTERRUPTED)
 
@@ -299,7 +299,7 @@ class CheckFailure(Exception):
 
 @contextlib.contextmanager
 def checking(what, next_step):
-    """Whatever fails inside is a failure of the check, with the error as the reason."""
+    """Turn every error inside the block into a CheckFailure with the error as the reason."""
     try:
         yield
     except CheckFailure:
@@ -310,7 +310,7 @@ def checking(what, next_step):
 
 
 def run_check(look, events):
-    """Prints what `look` finds, or why it fails, as the last line that a job reads; the exit code."""
+    """Print the result of `look`, or the reason of its failure, as the last line; return the exit code."""
     try:
         with checking("the check itself failed", "python launch/doctor.py logs results/RUN"):
             line, status, message = f"ok {json.dumps(look())}", "done", ""
@@ -342,7 +342,7 @@ def check_devices(found, expected, names, *, alone=False):
 
 
 def leave(exit_code):
-    """End the process. A rank that failed must not wait in exit handlers for the ranks that hang on it."""
+    """End the process. A failed rank exits at once, because its exit handlers could wait for other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
     if exit_code:
@@ -351,7 +351,7 @@ def leave(exit_code):
 
 
 def die_with_parent():
-    """A launcher that is killed outright must not leave its workers training (Linux; harmless elsewhere)."""
+    """End this process when its parent dies, so that a killed launcher leaves no workers (only on Linux)."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
