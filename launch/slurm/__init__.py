@@ -1,1 +1,1 @@
-"""Runs on a Slurm cluster: what is asked of it, the job script, and what is done with the job."""
+"""Runs on a Slurm cluster: the job's options, its script, its submission, and the collection of its result."""

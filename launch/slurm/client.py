@@ -1,4 +1,4 @@
-"""A site's Slurm by its own commands: submit, query, cancel. One command serves any number of jobs.
+"""Submit, query and cancel jobs with the commands of a site's Slurm. A query asks about all jobs in one command.
 
 commands.py runs the commands, parsing.py reads their output.
 """
@@ -25,10 +25,10 @@ from launch.terminal import places
 from launch.terminal.progress import say
 
 ASK_AGAIN_SECONDS = 0.5
-ACCOUNTING_PATIENCE_SECONDS = 10.0  # the controller may know as much
+ACCOUNTING_PATIENCE_SECONDS = 10.0  # short, because the controller may give the same answer
 ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
 MESSAGE_SECONDS = 10  # Slurm's own MessageTimeout
-# After these the controller may have taken the job all the same.
+# After these errors of sbatch, the controller may nevertheless have accepted the job.
 PERHAPS_TAKEN = re.compile(r"socket timed out|zero bytes were transmitted|did not end within", re.IGNORECASE)
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/none", re.IGNORECASE)
 
@@ -39,7 +39,7 @@ class Slurm:
     def __init__(
         self, site: Site, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
     ) -> None:
-        """`on_wait` is called when a controller does not answer and is asked again."""
+        """`on_wait` is called before each retry of a command that the controller did not answer."""
         self.site = site
         self._commands = Commands(site, patience_seconds, on_wait)
         self._described: dict[tuple[str, ...], str] = {}
@@ -47,10 +47,10 @@ class Slurm:
     # --- jobs ---
 
     def submit(self, script: Path, environment: Mapping[str, str]) -> str:
-        """The number of the new job. `environment` is all that sbatch, and so the job, gets of this shell.
+        """Return the number of the new job. sbatch, and so the job, gets no variables except `environment`.
 
-        The run's folder, in which the script lies, is its working folder: a job can be found by it. After an answer
-        that was lost the controller may have the job: it is sent again only if no job of the run appears.
+        The job works in the folder of its script, the run's folder, by which `find` recognizes it. After an answer
+        that was lost, the controller may have the job: it is submitted again only if no job of the run appears.
         """
         run_id, unanswered = script.parent.name, list[SlurmError]()
 
@@ -82,7 +82,7 @@ class Slurm:
             ) from None
 
     def _await_job(self, run_id: str) -> str | None:
-        """The job of a run, looked for as long as a message to the controller may be under way."""
+        """Return the job of a run; look for it until the lost message to the controller must have timed out."""
         timeout = ""
         with contextlib.suppress(StepmarkError):
             timeout = self.settings().get("MessageTimeout", "").partition(" ")[0]
@@ -92,7 +92,7 @@ class Slurm:
         return job
 
     def _cancel_surplus(self, run_id: str, job_id: str) -> str:
-        """The one job of a run that stays, the first, if the controller got it more than once."""
+        """Return the first job of a run, and cancel the others if the controller got the run more than once."""
         first, *surplus = self._jobs_of(run_id) or [job_id]
         for number in surplus:
             say(f"job {number} was cancelled, because it is the same run as job {first}")
@@ -100,16 +100,16 @@ class Slurm:
         return first
 
     def queue(self, job_ids: Sequence[str]) -> dict[str, QueueState]:
-        """The jobs that are in the queue still; those that have left it are absent."""
+        """Return the state of each job that is still in the queue; jobs that have left it are absent."""
         if not job_ids:
             return {}
         command = ["squeue", "-h", "-a", "-j", ",".join(job_ids), "-o", parsing.QUEUE_FORMAT]
         return parsing.queue_states(self._commands.ask_about_jobs(command))
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
-        """Return how each attempt of each job ended, in order, by the accounting, or otherwise by the controller.
+        """Return how each attempt of each job ended, in order, from the accounting, or otherwise from the controller.
 
-        A job that has not ended has its last state. An unknown job is UNKNOWN, with the reason.
+        For a job that has not ended, return its present state; for an unknown job UNKNOWN and the reason.
         """
         if not job_ids:
             return {}
@@ -121,7 +121,7 @@ class Slurm:
         }
         asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or job in never_ran]
         controlled: dict[str, SchedulerEnd] = {}
-        if asked:  # the controller shows one job, or all that it remembers
+        if asked:  # `scontrol show job` takes one job, or none to list all that the controller remembers
             which = asked if len(asked) == 1 else []
             text = self._commands.ask_about_jobs(["scontrol", "-a", "show", "job", "-o", *which])
             controlled = parsing.controlled_ends(text)
@@ -130,7 +130,7 @@ class Slurm:
         return {job: [self._with_names(end) for end in found[job]] for job in job_ids}
 
     def _with_names(self, end: SchedulerEnd) -> SchedulerEnd:
-        """Return the end with the name of the user who cancelled, and the failed nodes if no reason is given."""
+        """Return the end with the name of the user who cancelled the job, or the failed nodes as a missing reason."""
         by = end.cancelled_by
         if by and by.isdecimal():
             end = msgspec.structs.replace(end, cancelled_by=name_of(int(by)))
@@ -148,19 +148,19 @@ class Slurm:
         self._commands.ask_about_jobs(["scancel", job_id])
 
     def find(self, run_id: str) -> str | None:
-        """The newest job of a run in the queue, or just out of it."""
+        """Return the newest job of a run that is in the queue or has just left it."""
         return next(reversed(self._jobs_of(run_id)), None)
 
     def _jobs_of(self, run_id: str) -> list[str]:
-        """The jobs of a run, the first one first: by their comment, or by the folder in which they work."""
+        """Return the jobs of a run, oldest first; their comment or their working folder names the run."""
         user = str(os.getuid())
         queued = self._commands.ask(["squeue", "-h", "-a", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
         return parsing.jobs_of_run(queued, run_id)
 
-    # --- the cluster, which is asked once and remembered: for the many cells of a sweep ---
+    # --- the cluster: each answer is cached, because a sweep asks for every cell ---
 
     def partition(self, name: str | None) -> Partition:
-        """A partition by its name, or the one that jobs go to by default."""
+        """Return the partition with this name, or the default partition."""
         known = self.partitions()
         for partition in known:
             if partition.name == name or (name is None and partition.default):
@@ -180,7 +180,7 @@ class Slurm:
         return self.all_nodes().get(partition, [])
 
     def all_nodes(self) -> dict[str, list[Node]]:
-        """The nodes of every partition."""
+        """Return the nodes of every partition, by its name."""
         return parsing.nodes_by_partition(self._description(*ALL_NODES))
 
     def has_pyxis(self) -> bool:
@@ -188,7 +188,7 @@ class Slurm:
         return "--container-image" in self._description("srun", "--help")
 
     def settings(self) -> dict[str, str]:
-        """Its slurm.conf, as the controller has it."""
+        """Return the settings of slurm.conf that the controller uses."""
         return parsing.settings(self._description("scontrol", "show", "config"))
 
     def mpi_plugins(self) -> list[str]:
@@ -199,7 +199,7 @@ class Slurm:
         command = ["srun", f"--mpi={plugin}", "--ntasks=1", "--test-only", "true"]
         try:
             self._commands.run(command, self._commands.asking_environment())
-        except SlurmError as error:  # it may also refuse the test job
+        except SlurmError as error:  # srun may also fail because it refuses the test job
             lines = (line.rpartition(": ")[2] for line in error.words.splitlines() if "pmi" in line.lower())
             return next(lines, "")
         return ""
@@ -213,7 +213,7 @@ class Slurm:
             return []
 
     def on_a_node(self, arguments: Sequence[str], program: Sequence[str], seconds: float) -> str:
-        """Return the output of a small program on one node, by srun, which waits in the queue."""
+        """Return the output of a small program that srun starts on one node; srun first waits in the queue."""
         command = ["srun", "--nodes=1", "--ntasks=1", *arguments, *program]
         try:
             return self._commands.run(command, self._commands.asking_environment(), seconds=seconds)
@@ -230,7 +230,7 @@ class Slurm:
             self._described[command] = self._commands.ask([*command])
         return self._described[command]
 
-    # --- how a command is run ---
+    # --- submission ---
 
     def _sbatch(self, script: Path, environment: Mapping[str, str]) -> str:
         command = ["sbatch", "--parsable", str(script)]
@@ -243,11 +243,11 @@ class Slurm:
     # --- ends ---
 
     def _accounted(self, job_ids: Sequence[str]) -> tuple[dict[str, list[SchedulerEnd]], str]:
-        """Return the records of the accounting, and why some are missing."""
+        """Return the accounting's records by job, and the reason for those that are missing."""
         command = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}", "-D", "-X", "-o", parsing.ENDS_FIELDS]
         try:
             text = self._commands.ask([*command, "-j", ",".join(job_ids)], ACCOUNTING_PATIENCE_SECONDS)
-        except RunError as error:  # the controller may still know; otherwise this is the reason
+        except RunError as error:  # the controller may still know how the jobs ended
             off = NO_ACCOUNTING.search(error.why)
             return {}, "accounting is off" if off else f"the accounting does not answer: {error.why.splitlines()[-1]}"
         return parsing.accounted_ends(text), "the accounting has no record of the job"
@@ -256,7 +256,7 @@ class Slurm:
 def slurm_of(
     folder: RunFolder, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
 ) -> Slurm:
-    """The cluster of a run, as it was configured when the run was submitted."""
+    """Return the Slurm of a run's site, as the site was configured when the run was submitted."""
     site = folder.benchmark().site
     if site.slurm is None:
         raise RequestError(
@@ -270,7 +270,7 @@ def slurm_of(
 
 
 def _refuse_foreign(path: Path, site: str) -> None:
-    """Refuse a slurm.conf that a run names, no site of this user does, and another user could have written."""
+    """Refuse a run's slurm.conf that another user could have written, unless the user's own site names it."""
     configs = places.configs()
     own = configs.site(site).slurm if site in configs.names("sites") else None
     if own is not None and own.configuration == str(path):
@@ -288,12 +288,12 @@ def _refuse_foreign(path: Path, site: str) -> None:
 
 
 def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
-    """A requeued job has one row that has ended, and soon a second: the last row must be an end of the job."""
+    """Return whether the job's last row shows an end. After REQUEUED, a row for the next attempt follows."""
     return bool(ends) and ends[-1].state not in {*parsing.NOT_ENDED, "REQUEUED"}
 
 
 def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str, list[SchedulerEnd]]:
-    """Return how jobs ended that have left the queue. The accounting gets some time to record it."""
+    """Return how jobs ended that have left the queue. Wait up to `seconds` for the accounting to record the ends."""
     deadline = time.monotonic() + seconds
     while True:
         ends = slurm.ends(job_ids)
@@ -305,13 +305,13 @@ def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str
 def _joined(
     job_id: str, accounted: list[SchedulerEnd], controlled: SchedulerEnd | None, note: str
 ) -> list[SchedulerEnd]:
-    """The accounting's rows, the last of them as the controller knows it."""
-    if accounted and _all_ended(accounted):  # it never ran: the controller may know why
+    """Return the accounting's rows, completed or replaced by the controller's record of the last attempt."""
+    if accounted and _all_ended(accounted):  # the job never ran, and the controller may know why
         reason = controlled.reason if controlled else None
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], reason=reason)]
     if controlled is not None:
         last = accounted[-1] if accounted else None
-        # A row of an attempt before the one that the controller has in mind stays.
+        # The controller's record replaces the accounting's row of the same attempt; earlier attempts stay.
         is_earlier = last is None or (last.state not in parsing.NOT_ENDED and last.started != controlled.started)
         earlier = accounted if is_earlier else accounted[:-1]
         why = None if accounted else f"from the controller: {note}; earlier attempts are unknown"

@@ -15,13 +15,13 @@ from benchmarks.runs.runfolder import BENCHMARK, RunFolder, write_atomically
 from benchmarks.values import json_text
 from launch.running.execute import finish
 
-# A clock of a node may be so far from the launcher's.
+# The largest expected difference between a node's clock and the launcher's.
 SKEW_SECONDS = 300.0
 
 
 @retried
 def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -> Result:
-    """May be called again, and by two shells at once: one waits for the other, and both find the same."""
+    """Collect an ended run and return its result. A second call, also from another shell, returns the same result."""
     with _exclusive(folder):
         for attempt, end in ends_by_attempt(folder, ends).items():
             _write_down(folder, attempt, end)
@@ -31,10 +31,10 @@ def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -
 
 
 def ends_by_attempt(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
-    """Return the scheduler's record of each attempt; attempt 0 is a job that never started.
+    """Return the scheduler's record of each attempt; attempt 0 stands for a job that never started.
 
-    Each attempt records its job and how often that had been requeued. The scheduler's rows of a job have that order,
-    without those that never ran. Rows of an older job with the same number are excluded.
+    Each attempt records its job and how often that job had been requeued. The scheduler's rows for a job are in that
+    order; rows that never ran do not count. Rows of an older job with the same number are excluded.
     """
     attempts = folder.attempts()
     # Job numbers are reused: a row that ended before the run was submitted belongs to another job.
@@ -58,10 +58,10 @@ def ends_by_attempt(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int
 def _of_attempt(
     ends: Sequence[SchedulerEnd], start: JobEvent | None, place: int, *, is_last: bool
 ) -> SchedulerEnd | None:
-    """The row of an attempt that wrote `start` first and is the `place`-th of its run; maybe the last of its job."""
+    """Return the scheduler's row for attempt number `place` of a run, counted from 0; `start` is its first event."""
     rows = [end for end in ends if start is None or start.job_id in (None, end.job_id)]
     ran = [end for end in rows if end.started is not None]
-    if len(ran) == 1 and ran[0].source == "scontrol":  # it only knows the last attempt
+    if len(ran) == 1 and ran[0].source == "scontrol":  # scontrol only knows the last attempt of a job
         return ran[0] if is_last else None
     restarts = start.restarts if start and start.restarts is not None else place
     if restarts < len(ran):
@@ -70,9 +70,9 @@ def _of_attempt(
 
 
 def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
-    """Keep known facts: a scheduler that has forgotten the job does not remove them."""
+    """Write the scheduler's record of an attempt, but do not replace a known end with UNKNOWN."""
     before = None
-    with contextlib.suppress(RequestError):  # one that cannot be read is replaced
+    with contextlib.suppress(RequestError):  # an unreadable record is replaced
         before = folder.scheduler_end(attempt)
     if before is not None and (before == end or end.state == "UNKNOWN"):
         return
@@ -81,9 +81,9 @@ def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
 
 @contextlib.contextmanager
 def _exclusive(folder: RunFolder) -> Iterator[None]:
-    """Let one shell at a time in. On a file system without locks, only atomic files protect the run."""
+    """Lock the run for one shell at a time. On a file system without locks, only atomic writes protect the run."""
     path = folder.path / BENCHMARK
-    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as stream:  # NFS locks only what it may write
+    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as stream:  # NFS needs a writable file for a lock
         with contextlib.suppress(OSError):
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,6 @@
-"""Run one command of Slurm with its environment and time limit, and again while the controller does not answer.
+"""Run one command of Slurm with its environment and time limit, and retry it while the controller does not answer.
 
-A restarting or busy controller does not answer for a while. That must not end a run.
+A controller that is restarting or busy does not answer for a while. That must not end a run.
 """
 
 import os
@@ -35,7 +35,7 @@ UNKNOWN_JOB = re.compile(r"invalid job id|already completing|job/step already", 
 
 
 class SlurmError(Exception):
-    """A command of Slurm that did not end well; `words` is what it said."""
+    """A command of Slurm failed; `words` is the text of its stderr."""
 
     def __init__(self, command: Sequence[str], words: str) -> None:
         super().__init__(words)
@@ -57,7 +57,7 @@ class Commands:
         self._on_wait = on_wait
 
     def ask_about_jobs(self, command: list[str]) -> str:
-        """A command about jobs; that there is no such job is an answer too."""
+        """Return the output of a command about jobs; empty if Slurm does not know the jobs."""
         try:
             return self.ask(command)
         except RunError as error:
@@ -83,9 +83,9 @@ class Commands:
         after_all: Callable[[SlurmError], str | None] | None = None,
         patience_seconds: float | None = None,
     ) -> str:
-        """The answer of `ask`, tried again with growing pauses while the controller does not answer.
+        """Return the result of `ask`; retry it with growing pauses while the controller does not answer.
 
-        `after_all` may know before the next try that the last one was heard after all.
+        If `after_all` returns a result before a retry, the failed call did reach the controller: return that result.
         """
         before, pause = time.monotonic(), FIRST_PAUSE_SECONDS
         patience = self._patience if patience_seconds is None else min(self._patience, patience_seconds)
@@ -151,7 +151,7 @@ class Commands:
                 "commands",
                 next_command=PACKAGES,
             )
-        if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would look for a minute
+        if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would search for a minute
             raise RequestError(
                 f"the slurm.conf of site '{self._site.name}' does not exist",
                 where=self._configuration,
@@ -170,18 +170,18 @@ class Commands:
 
 
 def by_hand(site: Site, commands: str) -> str:
-    """Return commands of Slurm, between which "; " stands, as they ask a site's cluster from any shell."""
+    """Return Slurm commands, separated by "; ", each with the site's SLURM_CONF, so that any shell can run them."""
     path = site.slurm.configuration if site.slurm else None
     return "; ".join(f"SLURM_CONF={path} {one}" if path else one for one in commands.split("; "))
 
 
 def _typed(command: Sequence[str]) -> str:
-    """Return a command for the user's shell, without non-printable separators."""
+    """Return a command as the user can type it, without the format with non-printable separators."""
     return " ".join(word for word in command if SEPARATOR not in word and word != "-o")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process with a signal first: srun then cancels its job, which remains if srun is killed."""
+    """Terminate a process, and kill it only if it does not end: a killed srun leaves its job behind."""
     with process:
         if process.poll() is None:
             process.terminate()

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first phase of a job, one task on its first node: the programs that later phases need must be there, then the
-# backend's own check is run.   first_check.sh [PROGRAM...] -- COMMAND...
+# The first phase of a job, one task on its first node. It requires the programs that later phases need, then runs the
+# backend's own check.   first_check.sh [PROGRAM...] -- COMMAND...
 set -u
 
 fail() {

@@ -18,14 +18,14 @@ SETUP_NAME = "stepmark-setup"
 
 
 def directives(options: JobOptions, name: str, nodes: int, minutes: int, folder: Path, gpus: int = 0) -> list[str]:
-    """The job's options as #SBATCH takes them; `gpus` of each node."""
+    """Return the `#SBATCH` lines of the job; `gpus` is the number of GPUs per node."""
     output = folder / "slurm-%j.out"
     own = {"job-name": name, "nodes": nodes, "ntasks-per-node": 1, "time": minutes, "output": output}
     return directive_lines(options, {**own, "no-requeue": True}, gpus)
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """The folder of a job that is about to be submitted: a new one, also within one second."""
+    """Return an unused path for the folder of a new job, even for two jobs in one second."""
     base = parent / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     names = (base if place == 1 else base.with_name(f"{base.name}-{place}") for place in count(1))
     return next(folder for folder in names if not folder.exists())
@@ -43,5 +43,5 @@ def render(template: Path, folder: Path, **values: Any) -> str:
 
 
 def job_environment() -> dict[str, str]:
-    """Return the variables for such a job, without those that would make sbatch override its script."""
+    """Return this shell's variables for a helper job, without those with which sbatch overrides the script."""
     return {name: value for name, value in os.environ.items() if not kept_from_job(name)}

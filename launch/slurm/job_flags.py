@@ -1,4 +1,4 @@
-"""The flags of a job, for every launch script that submits one. Importing this module defines them."""
+"""The command line flags for a job's options. Importing this module defines them for a command."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ flags.DEFINE_string("reservation", None, "Reservation of nodes.")
 flags.DEFINE_string("constraint", None, "Node features that the job needs, such as 'h100&ib'.")
 flags.DEFINE_string("nodelist", None, "Nodes that the job must have, such as node[1-4].")
 flags.DEFINE_string("exclude", None, "Nodes to exclude, or a file that lists them (its name needs a slash).")
-flags.DEFINE_string("segment", None, "Number of nodes that must be in one network block; none: no request.")
+flags.DEFINE_string("segment", None, "Number of nodes that must be in one network block; none: do not request any.")
 flags.register_validator(  # type: ignore[no-untyped-call]
     "segment", lambda value: value in (None, "none") or value.isdecimal(), "must be a number of nodes, or none"
 )
@@ -36,10 +36,10 @@ flags.DEFINE_multi_string(
 
 
 def typed() -> dict[str, Any]:
-    """Return the typed flags by their field of JobOptions, and slurm_arg, for options.choose."""
+    """Return the flags that the user passed, by their field of JobOptions, and slurm_arg; for options.choose."""
     own = flags.FLAGS.get_flags_for_module(__name__)
     given = {flag.name: flag.value for flag in own if flag.present and flag.value is not None}
-    for name in ("nodelist", "exclude"):  # sbatch reads a file of names in the run's folder
+    for name in ("nodelist", "exclude"):  # sbatch runs in the run's folder, so a file's path must be absolute
         if "/" in given.get(name, ""):
             given[name] = str(Path(given[name]).absolute())
     if given.get("segment", "none") != "none":

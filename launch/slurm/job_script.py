@@ -1,7 +1,7 @@
-"""Render job.sbatch from a plan, a site and a job's options. It only reads the template and a list of nodes.
+"""Render job.sbatch from a plan, a site and a job's options. The only file that this module reads is the template.
 
-Every word is quoted for its reader: the shell, or sbatch, which has its own quoting in `#SBATCH` lines and expands
-nothing there.
+Every word is quoted for the program that reads it: the shell, or sbatch, which has its own quoting in `#SBATCH` lines
+and expands nothing there.
 """
 
 import math
@@ -25,8 +25,8 @@ from benchmarks.values import Benchmark, Container, JobOptions, Phase, Plan, Val
 from launch.machine.processes import NOT_INHERITED, NOT_INHERITED_PREFIXES
 from launch.slurm.options import key_of, seconds_of
 
-PYNVML = "pynvml.py"  # in the run's folder: the launcher's own, because an image may lack it
-JOB_NAME = "stepmark"  # of every job: --dependency=singleton goes by it
+PYNVML = "pynvml.py"  # the launcher's copy in the run's folder, because an image may lack this module
+JOB_NAME = "stepmark"  # the same for every run: --dependency=singleton compares job names
 # Variables that srun obeys in addition to its command line, and that sbatch does not set by default.
 STEERING = (
     "SLURM_CPU_BIND", "SLURM_EXACT", "SLURM_EXPORT_ENV", "SLURM_IMMEDIATE", "SLURM_LABELIO", "SLURM_MPI_TYPE",
@@ -35,11 +35,11 @@ STEERING = (
 PHASE_DIR = "{phase_dir}"
 PLACEHOLDERS = {"{python}": "$python", "{repository}": "$repository", "{phase_dir}": "$phase_dir"}
 
-_PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+", re.ASCII)  # what sbatch takes as it is
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+", re.ASCII)  # a word that sbatch reads correctly without quotes
 
 
 class JobPlace(Value, frozen=True):
-    """The paths of a job as every node sees them. A Python is one inside the environment or container."""
+    """The paths of a job as every node sees them. `python` is a path inside the environment or container."""
 
     repository: Path
     run: Path
@@ -63,7 +63,7 @@ def render(
     _refuse_shared_nodes(plan, options)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
-    # nsys makes its report after the last step, which must not count as a hang.
+    # After the last step nsys writes its report; that silence must not count as a hang.
     watched = [phase.name for phase in plan.phases if phase.writes_steps and not phase.programs]
     if hang is not None and not watched:
         raise RequestError(
@@ -73,7 +73,7 @@ def render(
             next_command="--hang_timeout=",
         )
     commands = [f"run_phase {phase.name}" for phase in plan.phases]
-    if place.sampler_python is not None:  # from where all nodes are used and have their container
+    if place.sampler_python is not None:  # sampling starts when every node of the job has its container
         commands.insert(sum(phase.name in BEFORE_THE_RUN for phase in plan.phases), "start_sampling")
     text = fill(
         Path(__file__).with_name("job.sbatch.j2"),
@@ -105,8 +105,8 @@ def render(
 
 
 def fill(template: Path, **values: Any) -> str:
-    """Return a filled text template without HTML escapes; every word was quoted before."""
-    import jinja2  # takes 30 ms, only needed to render a job
+    """Return a template filled with `values`, which the caller has quoted; nothing is escaped for HTML."""
+    import jinja2  # here, because the import takes 30 ms and only rendering needs it
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),
@@ -131,8 +131,8 @@ def job_plan(benchmark: Benchmark, backend: Backend, options: JobOptions, *, con
     check = backend.check_phase(benchmark) if options.check and isinstance(backend, Checks) else None
     before = [check] if check is not None else []
     if container and (benchmark.nodes > 1 or check is None):
-        # Pyxis unpacks the image on the nodes that have no container of the job's name yet. The phases and samplers
-        # only join it: two that made it at once on one node would be in each other's way.
+        # Pyxis unpacks the image on each node that does not have a container with the job's name yet. Phases and
+        # samplers only join that container, because two that unpack it at once on one node would collide.
         unpack = Phase(
             name=UNPACK,
             command=["true"],
@@ -150,7 +150,7 @@ def job_plan(benchmark: Benchmark, backend: Backend, options: JobOptions, *, con
 
 
 def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOptions) -> list[str]:
-    """The `#SBATCH` lines: what the benchmark needs, what the person asked for, and last the arguments."""
+    """Return the `#SBATCH` lines of a run: the benchmark's needs, the job's options, and last the arguments."""
     arguments = {key_of(argument): argument for argument in options.arguments}
     dependency = arguments.pop("dependency", "").partition("=")[2]
     if options.singleton and "singleton" not in dependency.split(","):
@@ -165,7 +165,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
         "segment": _segment(benchmark, options),
         "comment": " ".join(filter(None, [f"stepmark:{place.run_id}", options.comment])),
         "output": f"{place.run}/slurm-%j.out",
-        # A short job is not warned before it has begun.
+        # In a short job the warning comes later, so that it does not precede the start.
         "signal": f"B:USR1@{min(options.warn_seconds, seconds_of(options.time) // 4)}",
         "requeue" if options.requeue else "no-requeue": True,
     }
@@ -174,7 +174,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
 
 
 def directive_lines(options: JobOptions, own: Mapping[str, object], gpus: int) -> list[str]:
-    """The `#SBATCH` lines of any job of Stepmark's; `own` is what the job says itself, `gpus` those of a node."""
+    """Return the `#SBATCH` lines of any job of Stepmark; `own` overrides `options`, and `gpus` is per node."""
     directives: dict[str, object] = {
         **dict.fromkeys(("job-name", "nodes", "ntasks-per-node")),
         "time": options.time,
@@ -207,18 +207,18 @@ def directive_lines(options: JobOptions, own: Mapping[str, object], gpus: int) -
 
 
 def directive_word(text: str) -> str:
-    """A value as sbatch reads it: in double quotes a backslash keeps the next character, and nothing is expanded."""
+    """Return a value for an `#SBATCH` line, in double quotes if it needs them; sbatch expands nothing in them."""
     text = one_line(text)
     return text if _PLAIN.fullmatch(text) else f'"{directive_text(text)}"'
 
 
 def directive_text(text: str) -> str:
-    """Return a text for sbatch's quotes."""
+    """Return a text escaped for sbatch's double quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _segment(benchmark: Benchmark, options: JobOptions) -> int | None:
-    """Return the segment size for NVLink domains: equal parts of the job, each in one domain. None for one node."""
+    """Return the segment size: the largest equal part of the job that fits an NVLink domain. None for one node."""
     if options.segment is not None:
         return None if options.segment == "none" else options.segment
     domain = benchmark.hardware.nvlink_domain
@@ -243,7 +243,7 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
         "tasks": phase.nodes * phase.tasks_per_node,
         "tasks_per_node": phase.tasks_per_node,
         "options": [*_srun_options(benchmark, options), *where],
-        "folders": [shell_word(folder) for folder in folders],  # they must be there before the container starts
+        "folders": [shell_word(folder) for folder in folders],  # these must exist before the container starts
         "environment": [
             *(["STEPMARK_BIND=gpu"] if own_gpu else []),
             *(f"{name}={shell_word(value)}" for name, value in phase.environment.items()),
@@ -255,7 +255,7 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
 def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
     found = ["--distribution=block --kill-on-bad-exit=1 --export=ALL"]
     if benchmark.hardware.kind == "gpu":
-        # A cluster may bind a task to one core, but the threads that feed a GPU need more.
+        # A cluster may bind each task to one core, but the threads that feed a GPU need more cores.
         found.append("--cpu-bind=none")
     if options.mpi:
         found.append(f"--mpi={shlex.quote(one_line(options.mpi))}")
@@ -263,15 +263,15 @@ def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
 
 
 def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase | None = None) -> list[str]:
-    """Pyxis's options. It hands the environment on; but where the image sets a variable too, the image's value
-    wins, unless the variable is named (an image of NVIDIA's may well set XLA_FLAGS).
+    """Return pyxis's options. Pyxis passes the environment into the container, but a value from the image wins,
+    unless --container-env names the variable. NVIDIA's images may set XLA_FLAGS.
     """
     container = benchmark.site.container
     if place.image is None or container is None:
         return []
     return [
         '--container-image="$image"',
-        # Its files are shared by all that the job runs on a node; mounts are each srun's own (no_exec).
+        # All programs of the job on a node share the container's files; each srun has its own mounts (no_exec).
         '--container-name="$container:no_exec"',
         f"--container-mounts={_mounts(benchmark, container, phase)}",
         f"--container-workdir={shlex.quote(container.workdir) if container.workdir else workdir}",
@@ -287,7 +287,7 @@ def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> 
     if benchmark.data.startswith("/"):
         data = [f"{benchmark.data}:{benchmark.data}"]
     of_phase = phase.mounts if phase else []
-    own = ["$repository:$repository", "$run:$run"]  # and folders of the phase's own
+    own = ["$repository:$repository", "$run:$run"]  # then the mounts from the phase's folder
     own += [mount.replace(PHASE_DIR, "$phase_dir") for mount in of_phase if mount.startswith(PHASE_DIR)]
     others = [*container.mounts, *data, *(mount for mount in of_phase if not mount.startswith(PHASE_DIR))]
     return ",".join([f'"{",".join(own)}"', *map(shell_word, others)])
@@ -297,13 +297,13 @@ def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> 
 
 
 def shell_word(text: str) -> str:
-    """A word of a plan for bash: its placeholders as variables, the rest literally."""
+    """Return a word of a plan for bash, with its placeholders as shell variables and the rest quoted."""
     pieces = filter(None, re.split(r"(\{python\}|\{repository\}|\{phase_dir\})", one_line(text)))
     return "".join(f'"{PLACEHOLDERS[one]}"' if one in PLACEHOLDERS else shlex.quote(one) for one in pieces) or "''"
 
 
 def _joined(words: list[str], width: int = 100) -> list[str]:
-    """Lines of words: those before the first setting together, then one setting a line."""
+    """Return the words in lines: those before the first `key=value` on one line, then one word per line."""
     head = next((place for place, word in enumerate(words) if "=" in word), len(words))
     if len(" ".join(words[:head])) > width:
         head = 0
@@ -311,7 +311,7 @@ def _joined(words: list[str], width: int = 100) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """The text, which must be one line: nothing that follows a line's end could be kept inside a comment or word."""
+    """Return the text; refuse a line break, because the text after it would leave its comment or quoted word."""
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise RequestError(
             f"{text!r} cannot be part of a job script", why="it has a line break or a control character"
@@ -319,7 +319,7 @@ def one_line(text: str) -> str:
     return text
 
 
-# --- what cannot be said ------------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------
 
 
 def _refuse_shared_nodes(plan: Plan, options: JobOptions) -> None:
@@ -337,15 +337,15 @@ def _refuse_shared_nodes(plan: Plan, options: JobOptions) -> None:
 
 
 def refuse_secrets(text: str, script: str, secrets: Known) -> None:
-    """A file outlives its run, and others may read it. The refusal says where the secret is, and never what."""
+    """Refuse a script that contains a secret, because others may read the file. Show the place, not the secret."""
     written: dict[str, str] = {}
-    for value, name in secrets.items():  # as it is, and as the shell and sbatch need it quoted
+    for value, name in secrets.items():  # unquoted, and as the shell and sbatch quote it
         written |= dict.fromkeys((value, shlex.quote(value).strip("'"), directive_text(value)), name)
     for number, line in enumerate(text.splitlines(), start=1):
         why = why_secret(line, written)
         if why:
             place = f"line {number} of {script}"
-            # The option or variable that the line sets; a word without a value may be the secret itself.
+            # Name the option or variable that the line sets; a word without a value may be the secret itself.
             sets = re.match(r"(?:#SBATCH )?\s*(?:export )?(--[a-z-]+|[A-Za-z_][A-Za-z0-9_.]*)=", line)
             raise RequestError(
                 "a secret must not be written into a job script",

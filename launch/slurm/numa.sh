@@ -2,7 +2,7 @@
 # Sourced by task.sh if each task has its own GPU. It sets `bound`, the command that binds a program to the processors
 # and the memory of that GPU's NUMA node, and `binding`, the record of it. A failure here does not end a run.
 
-bus_id() { # of this task's GPU, as /sys has it: 0000:1b:00.0
+bus_id() { # prints the bus id of this task's GPU in the notation of /sys: 0000:1b:00.0
     local gpus=() gpu=$SLURM_LOCALID found
     IFS=, read -r -a gpus <<< "${CUDA_VISIBLE_DEVICES:-}"
     if ((${#gpus[@]})); then gpu=${gpus[SLURM_LOCALID % ${#gpus[@]}]}; fi

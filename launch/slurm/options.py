@@ -1,7 +1,7 @@
 """The Slurm options of a job: the site's options, then the user's shell, then the flags.
 
-Whatever contradicts what Stepmark itself decides about a job is refused here, and says what to use instead. It reads
-nothing but the files of nodes that --nodelist and --exclude name.
+An option that contradicts one that Stepmark sets is refused here, and the error names the alternative. This module
+reads only the files of nodes that --nodelist and --exclude name.
 """
 
 import re
@@ -15,7 +15,7 @@ from benchmarks.errors import RequestError
 from benchmarks.values import JobOptions, Site
 from launch.slurm.parsing import duration_seconds, node_names
 
-# Variables of sbatch that people are used to set in their shell -> the option they mean.
+# sbatch variables that users often set in their shell -> the field of JobOptions.
 SHELL_VARIABLES = {
     "SBATCH_PARTITION": "partition",
     "SBATCH_ACCOUNT": "account",
@@ -24,18 +24,18 @@ SHELL_VARIABLES = {
     "SBATCH_RESERVATION": "reservation",
     "SBATCH_CONSTRAINT": "constraint",
 }
-# Beginnings of the variables that Slurm's commands obey over the script or the arguments they are given.
+# Prefixes of the variables that override the script or the arguments of Slurm's commands.
 STEERING_PREFIXES = ("SBATCH_", "SALLOC_", "SRUN_", "SLURM_", "SQUEUE_", "SCANCEL_", "SACCT_", "SINFO_", "SCONTROL_")
-KEPT_VARIABLES = ("SLURM_CONF",)  # which cluster is asked: no option of a job
+KEPT_VARIABLES = ("SLURM_CONF",)  # selects the cluster and sets no option of a job
 
-# Options of sbatch that are flags of Stepmark, by the same name.
+# Options of sbatch that Stepmark offers as flags with the same name.
 OWN_FLAGS = (
     "partition", "account", "qos", "time", "reservation", "constraint", "nodelist", "exclude", "segment", "nice",
     "comment", "exclusive", "mem",
 )  # fmt: skip
 FLAG_NAMES = {"memory": "mem", "gpus": "gpu_request"}  # fields of JobOptions whose flags have other names
 
-# Options of sbatch that Stepmark fills itself.
+# Options of sbatch that Stepmark sets or does not support.
 DECIDED = (
     "nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-core", "ntasks-per-gpu",
     "ntasks-per-socket", "distribution", "overcommit", "oversubscribe", "use-min-nodes", "output", "error", "input",
@@ -50,7 +50,7 @@ DECIDED = (
 
 
 def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> JobOptions:
-    """The options of a job. `typed` are flags by the field they set, and `slurm_arg`, a list (job_flags.typed)."""
+    """Return the options of a job. `typed` is what job_flags.typed returns: fields of JobOptions, and slurm_arg."""
     if site.slurm is None:
         raise _no_slurm(site, typed)
     texts = [(text, f"site {site.name}: arguments") for text in site.slurm.options.arguments]
@@ -62,7 +62,7 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
     seconds_of(options.time)
     file = Path(options.exclude) if options.exclude and "/" in options.exclude else None
     if file is not None and file.is_file() and not file.read_bytes().split():
-        # A preflight without a failing node: Slurm would refuse an empty file.
+        # A preflight in which no node failed writes an empty file, which Slurm would refuse.
         return msgspec.structs.replace(options, exclude=None)
     return options
 
@@ -78,26 +78,26 @@ def _no_slurm(site: Site, typed: Mapping[str, Any]) -> RequestError:
 
 
 def refuse_without_slurm(site: Site, typed: Mapping[str, Any]) -> None:
-    """Refuse the flags of a job on a site without a queue."""
+    """Refuse job flags on a site without Slurm."""
     if site.slurm is None and typed:
         raise _no_slurm(site, typed)
 
 
 def flag_of(field: str) -> str:
-    """The flag that sets a field of JobOptions."""
+    """Return the flag that sets a field of JobOptions."""
     return FLAG_NAMES.get(field, field)
 
 
-# --- the person's shell -------------------------------------------------------------------------
+# --- the user's shell ---------------------------------------------------------------------------
 
 
 def kept_from_job(name: str) -> bool:
-    """Variables that would override the job script's own lines, unseen by a reader of it."""
+    """Return whether a variable could override lines of the job script, which no reader of the script would see."""
     return name.startswith(STEERING_PREFIXES) and name not in KEPT_VARIABLES
 
 
 def not_adopted(shell: Mapping[str, str]) -> list[str]:
-    """Return the shell's variables that are kept from the job and set no option, for a note."""
+    """Return the shell's variables that the job does not inherit and that set no option, for a note."""
     return sorted(name for name in shell if kept_from_job(name) and name not in SHELL_VARIABLES)
 
 
@@ -105,12 +105,12 @@ def not_adopted(shell: Mapping[str, str]) -> list[str]:
 
 
 def key_of(argument: str) -> str:
-    """The option's name in an argument such as --switches=1."""
+    """Return the option's name in an argument such as --switches=1."""
     return argument.removeprefix("--").partition("=")[0]
 
 
 def _argument(text: str, where: str) -> str:
-    """An option as sbatch takes it, from `key=value`, `--key=value` or a bare key."""
+    """Return an sbatch option from `key=value`, `--key=value` or a key without a value."""
     name, equals, value = text.strip().partition("=")
     key = name.removeprefix("--").replace("_", "-")
     if not re.fullmatch(r"[a-z][a-z0-9-]+", key):
@@ -120,7 +120,7 @@ def _argument(text: str, where: str) -> str:
             why="use key=value, --key=value or key, with the long name of the option",
             next_command="python launch/run.py --help",
         )
-    # sbatch accepts any unambiguous beginning of a name: --outp is --output.
+    # sbatch accepts any unambiguous prefix of a name: --outp is --output.
     meant = next((name for name in (*OWN_FLAGS, *DECIDED) if name.startswith(key)), None)
     if meant in OWN_FLAGS:
         raise RequestError(
@@ -140,7 +140,7 @@ def _argument(text: str, where: str) -> str:
 
 
 def seconds_of(time: str, where: str = "--time") -> int:
-    """A time limit as Slurm reads it."""
+    """Return the seconds of a time limit in Slurm's notation."""
     seconds = duration_seconds(time)
     if not seconds:
         raise RequestError(
@@ -156,7 +156,7 @@ def seconds_of(time: str, where: str = "--time") -> int:
 
 
 def parse_node_list(text: str | None) -> list[str]:
-    """Return the nodes of a Slurm list, or of a file of names if the text has a slash."""
+    """Return the nodes in a Slurm list; a text with a slash is the path of a file with such lists."""
     if text is None or "/" not in text:
         return node_names(text or "")
     try:

@@ -1,7 +1,7 @@
-"""Parse the output of Slurm's commands, and explain its words. Pure: nothing is started here.
+"""Parse the output of Slurm's commands and explain a job's state. These functions start no commands.
 
-Fields are separated by ASCII unit separators, which no name, comment or reason contains. A row with another number of
-fields (a comment with a line break) is skipped. Times are asked for as Unix seconds (SLURM_TIME_FORMAT=%s).
+ASCII unit separators, which no name, comment or reason contains, separate the fields. A row with another number of
+fields, such as a comment with a line break, is skipped. Times are Unix seconds (SLURM_TIME_FORMAT=%s).
 """
 
 import re
@@ -31,16 +31,16 @@ CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
 
 
 class QueueState(Value, frozen=True):
-    """A job in the queue, by squeue."""
+    """A job in the queue, as squeue shows it."""
 
     job_id: str
     state: str  # PENDING, RUNNING, COMPLETING...
     reason: str | None = None
-    expected_start: float | None = None  # of a pending job, where the scheduler has planned it; Unix time
+    expected_start: float | None = None  # Unix time, if the scheduler has planned a pending job
 
     @property
     def start(self) -> str | None:
-        """The expected start, by this machine's clock."""
+        """The expected start as local time."""
         planned = self.expected_start
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(planned)) if planned is not None else None
 
@@ -49,21 +49,21 @@ class Partition(Value, frozen=True):
     name: str
     state: str  # UP, DOWN, DRAIN, INACTIVE
     nodes: int
-    max_nodes: int | None = None  # of one job; None: no limit
+    max_nodes: int | None = None  # the most nodes that one job may have; None: no limit
     max_seconds: int | None = None  # None: no limit
     default: bool = False
-    accounts: list[str] | None = None  # that may use it; None: all
+    accounts: list[str] | None = None  # the accounts that may use the partition; None: all
 
 
 class Node(Value, frozen=True):
     name: str
     state: str
     gpus: int
-    gpu_type: str = ""  # Slurm's name of its GPUs; empty without a type
+    gpu_type: str = ""  # Slurm's name for the type of the node's GPUs; may be empty
 
     @property
     def up(self) -> bool:
-        """Whether it takes jobs: now, or when the one on it has ended."""
+        """Whether the node takes jobs, now or when its present jobs have ended."""
         base = self.state.rstrip("*~#!%$@^+-").lower()
         return NOT_RESPONDING not in self.state and base in NODE_UP
 
@@ -83,13 +83,13 @@ def unix_time(text: str) -> float | None:
 
 
 def duration_seconds(text: str) -> int | None:
-    """Slurm's D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH, D-HH:MM; None for no limit or an invalid duration."""
+    """Parse D-HH:MM:SS, HH:MM:SS, MM:SS, MM, D-HH or D-HH:MM. Return None for no limit or an invalid duration."""
     days, dash, clock = text.strip().rpartition("-")
     parts = clock.split(":")
     if not all(re.fullmatch("[0-9]+", part) for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
         return None
     numbers = [int(part) for part in parts]
-    if dash:  # from the left: hours, minutes, seconds
+    if dash:  # after the days, the first number is hours
         hours, minutes, seconds = [*numbers, 0, 0][:3]
     elif len(numbers) == 3:
         hours, minutes, seconds = numbers
@@ -99,14 +99,14 @@ def duration_seconds(text: str) -> int | None:
 
 
 def clock_text(seconds: int) -> str:
-    """A time limit as Slurm writes it: HH:MM:SS or D-HH:MM:SS."""
+    """Return a time limit in Slurm's notation: HH:MM:SS or D-HH:MM:SS."""
     days, rest = divmod(seconds, 86_400)
     clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
     return f"{days}-{clock}" if days else clock
 
 
 def gpu_count(gres: str) -> int:
-    """The GPUs among a node's generic resources: "gpu:h100:8(S:0-1),tpu:4" -> 8."""
+    """Return the number of GPUs in a node's generic resources: "gpu:h100:8(S:0-1),tpu:4" -> 8."""
     without_sockets = re.sub(r"\([^)]*\)", "", gres)
     counts = []
     for entry in without_sockets.split(","):
@@ -118,7 +118,7 @@ def gpu_count(gres: str) -> int:
 
 
 def gpu_type(gres: str) -> str:
-    """The type of a node's first GPUs: "gpu:h100:8(S:0-1)" -> h100, "gpu:8" -> nothing."""
+    """Return the first GPU type in a node's generic resources: "gpu:h100:8(S:0-1)" -> h100, "gpu:8" -> ""."""
     found = re.search(r"(?:^|,)gpu:([^:,()]*[^\d:,()][^:,()]*):", gres)
     return found[1] if found else ""
 
@@ -146,7 +146,7 @@ def queue_states(text: str) -> dict[str, QueueState]:
 
 
 def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
-    """sacct -D: a row an attempt; a requeued job has several, in the order in which they were started."""
+    """Parse `sacct -D`, which prints one row per attempt. Sort the attempts of a job by their start."""
     found: dict[str, list[SchedulerEnd]] = {}
     for job_id, state, exit_code, reason, nodes, start, end in rows(text, 7):
         cancelled = CANCELLED_BY.match(state)
@@ -159,19 +159,17 @@ def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
                 exit_code=exit_code or None,
                 reason=field_or_none(reason),
                 nodes=ran_on,
-                started=unix_time(start) if ran_on else None,  # one that never ran "starts" when it is cancelled
+                started=unix_time(start) if ran_on else None,  # sacct gives a job that never ran its cancel time
                 ended=unix_time(end),
                 cancelled_by=cancelled[1] if cancelled else None,
             )
         )
-    for (
-        ends
-    ) in found.values():  # an attempt without a start comes last; one cancelled while waiting is sorted by its end
+    for ends in found.values():  # an attempt that never started is sorted by its end, or last if it has no end
         ends.sort(key=lambda end: end.started or end.ended or float("inf"))
     return found
 
 
-# Names and comments are the user's text: only fields that Slurm writes in this order count.
+# Names and comments are the user's text and could imitate fields: match only fields in the order that Slurm writes.
 CONTROLLED = re.compile(
     r"^JobId=(?P<job_id>\d+).*? JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*? Requeue=\d+ "
     r"Restarts=\d+ .*?\bExitCode=(?P<exit_code>\d+:\d+) .*? StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) .*? "
@@ -201,7 +199,7 @@ def controlled_ends(text: str) -> dict[str, SchedulerEnd]:
 
 
 def jobs_of_run(text: str, run_id: str) -> list[str]:
-    """Rows of squeue: job, working folder and comment -> the jobs that are this run's by one of the two, in order."""
+    """Parse squeue's rows of job, folder and comment. Return the jobs whose folder or comment names the run."""
     found = [
         job
         for job, folder, comment in rows(text, 3)
@@ -211,7 +209,7 @@ def jobs_of_run(text: str, run_id: str) -> list[str]:
 
 
 def partitions(text: str) -> list[Partition]:
-    """scontrol show partition -o."""
+    """Parse `scontrol show partition -o`."""
     found = []
     for line in text.split("\n"):
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -233,7 +231,7 @@ def partitions(text: str) -> list[Partition]:
 
 
 def nodes_by_partition(text: str) -> dict[str, list[Node]]:
-    """sinfo -N: a row for each node of each partition."""
+    """Parse `sinfo -N`, which prints a row for each node of each partition."""
     found: dict[str, list[Node]] = {}
     for name, partition, state, gres in rows(text, 4):
         node = Node(name=name, state=state, gpus=gpu_count(gres), gpu_type=gpu_type(gres))
@@ -242,7 +240,7 @@ def nodes_by_partition(text: str) -> dict[str, list[Node]]:
 
 
 def settings(text: str) -> dict[str, str]:
-    """scontrol show config."""
+    """Parse `scontrol show config`."""
     return {
         name.strip(): value.strip()
         for name, equals, value in (line.partition("=") for line in text.split("\n"))
@@ -251,13 +249,13 @@ def settings(text: str) -> dict[str, str]:
 
 
 def mpi_plugins(text: str) -> list[str]:
-    """srun --mpi=list: a name a line, after a heading."""
+    """Parse `srun --mpi=list`, which prints one name per line after a heading."""
     words = [line.strip() for line in text.split("\n")]
     return [word for word in words if re.fullmatch(r"[a-z][a-z0-9_]*", word)]
 
 
 def accounts(text: str) -> list[str]:
-    """A column of sacctmgr -P, which may end with a bar: every account once."""
+    """Return each account in a column of `sacctmgr -P` once. A line may end with a bar."""
     return sorted({line.strip(" |") for line in text.split("\n")} - {""})
 
 
@@ -265,7 +263,7 @@ def accounts(text: str) -> list[str]:
 
 
 def node_names(text: str) -> list[str]:
-    """Slurm's list of nodes, one by one: "node[01-03,7],login" -> node01, node02, node03, node7, login."""
+    """Expand Slurm's list of nodes: "node[01-03,7],login" -> node01, node02, node03, node7, login."""
     found: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         found += _expand(part.strip())
@@ -292,10 +290,10 @@ def _numbers(text: str) -> list[str]:
     return found
 
 
-# --- its words for why a job waits -------------------------------------------------------------
+# --- Slurm's reasons why a job waits -----------------------------------------------------------
 
-# What can never be met while the job and the cluster are as they are. Limits of accounts (Assoc*, QOS*) are not
-# among them: they end when other jobs do.
+# With these reasons a job never starts unless the user changes the job or the cluster. Limits of accounts (Assoc*,
+# QOS*) are not listed, because they no longer apply when other jobs end.
 NEVER = {
     "DependencyNeverSatisfied", "PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig", "BadConstraints",
     "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "JobHoldMaxRequeue", "DeadLine",
@@ -305,7 +303,7 @@ NEVER = {
 
 def permanent_reason(reason: str | None) -> str | None:
     """Return Slurm's reason why the job can never start; None if it waits."""
-    word = (reason or "").strip("()").partition(",")[0].strip()  # less what it adds: ReqNodeNotAvail, Unavailable...
+    word = (reason or "").strip("()").partition(",")[0].strip()  # "ReqNodeNotAvail, Unavailable..." -> the first word
     # squeue writes blanks where scontrol writes underscores
     return word if word.replace(" ", "_") in NEVER else None
 

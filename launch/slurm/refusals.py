@@ -1,4 +1,4 @@
-"""Refuse runs that a site's Slurm cannot start, before a job is submitted.
+"""Refuse a run that a site's Slurm could never start, before its job is submitted.
 
 Slurm itself accepts most of them, such as a job with too many nodes, and lets them wait forever.
 """
@@ -26,10 +26,10 @@ WAITS_FOR_EVER = "Slurm would accept the job and never start it"
 def of_the_cluster(
     benchmark: Benchmark, options: JobOptions, slurm: Slurm, run_parent: Path, image: Path | None, notes: list[str]
 ) -> Iterator[StepmarkError]:
-    """All because of which the job could never run; what else is worth saying of it goes to `notes`."""
+    """Yield every reason why the job could never run. Add other remarks to `notes`."""
     yield from _unseen_places(benchmark, run_parent, image)
     names = options.partition.split(",") if options.partition else [None]
-    # Three questions at once: from typing to submitted takes as long as the slowest.
+    # Ask the three questions at once, so that the user waits only for the slowest.
     with ThreadPoolExecutor(max_workers=3) as pool:
         asked_partitions = [pool.submit(slurm.partition, name) for name in names]
         asked_nodes = pool.submit(slurm.all_nodes)
@@ -48,14 +48,14 @@ def of_the_cluster(
             why="pyxis is not installed or not in plugstack.conf; runtimes python and venv do not need it, unless "
             f"'{benchmark.engine}' exists only as an image",
         )
-    # Slurm takes the first of several partitions that can run the job.
+    # Among several partitions, Slurm uses the first that can run the job: refuse only if none can.
     refused = [[*refused_by(benchmark, options, one, nodes.get(one.name, []), notes)] for one in partitions]
     if all(refused):
         yield from refused[0]
 
 
 def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -> Iterator[StepmarkError]:
-    """Yield refusals for paths of this machine that the nodes must see and do not."""
+    """Yield a refusal for each path of this machine that the nodes need but cannot see."""
     seen = next(iter(benchmark.site.slurm.shared_folders if benchmark.site.slurm else []), "DIR")
     needed = [
         ("the output folder", run_parent, f"--output_dir={seen}/results"),
@@ -72,7 +72,7 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
 
 
 def refuse_unseen(site: Site, what: str, path: Path, further: str) -> None:
-    """RequestError if the nodes of a site do not see a path of this machine."""
+    """Raise RequestError if the nodes of a site do not see a path of this machine."""
     shared = site.slurm.shared_folders if site.slurm else []
     real = path.absolute().resolve()
     if not any(real.is_relative_to(Path(folder).resolve()) for folder in shared):
@@ -87,7 +87,7 @@ def refuse_unseen(site: Site, what: str, path: Path, further: str) -> None:
 def refused_by(
     benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node], notes: list[str]
 ) -> Iterator[RequestError]:
-    """Yield why a partition can never run the job. If it can, add to `notes` what must come up first."""
+    """Yield why a partition can never run the job. If only nodes that are down prevent a start, add a note."""
     where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
     at_most = partition.max_seconds
     good = partition.state == "UP"
@@ -131,7 +131,7 @@ def refused_by(
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
-    """Return the refusal if the job needs more nodes than exist."""
+    """Return why the job needs more nodes than the partition gives; empty if it does not."""
     if partition.max_nodes is not None and wanted > partition.max_nodes:
         return f"the partition allows {partition.max_nodes} per job"
     if wanted > min(usable, partition.nodes):

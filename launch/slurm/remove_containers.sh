@@ -1,10 +1,10 @@
 #!/bin/bash
-# On a node itself, when a job of Stepmark's ends: removes its container, and those of this user's jobs that were killed
-# before they could. Pyxis keeps a container that has a name, as pyxis_NAME or, with container_scope=job, as
-# pyxis_JOB_NAME.   remove_containers.sh RUNNING_JOB...      the user's jobs in the queue, or: unknown
+# Runs on a node, outside a container, when a job of Stepmark ends. Removes the job's container, and those of this
+# user's killed jobs. Pyxis keeps a container that has a name, as pyxis_NAME or, with container_scope=job, as
+# pyxis_JOB_NAME.   remove_containers.sh RUNNING_JOB...      the user's jobs in the queue, or the word unknown
 set -u
 running=" $* "
-unset "${!ENROOT_@}" # pyxis does not hand them to enroot either
+unset "${!ENROOT_@}" # as pyxis, which does not pass these variables to enroot
 
 status=0
 for container in $(enroot list); do

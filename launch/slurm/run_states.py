@@ -1,6 +1,6 @@
-"""The state of each run of a folder, from its own files, and from Slurm for queued ones.
+"""The state of each run of a folder: from the run's files, and for queued runs from Slurm.
 
-One question to each cluster for all of its runs.
+Each cluster is asked once for all of its runs.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from launch.slurm.client import Slurm, slurm_of
 from launch.slurm.collect import collect
 from launch.slurm.parsing import QueueState, explain, permanent_reason
 
-# A run without a step for so long, and for so many times what a step takes, may hang.
+# A run may hang if it has written no step for both QUIET_SECONDS and QUIET_STEPS times its step time.
 QUIET_SECONDS = 60.0
 QUIET_STEPS = 20
 FIRST_STEP_SECONDS = 600.0  # for joining, loading and compiling
@@ -32,7 +32,7 @@ FIRST_STEP_SECONDS = 600.0  # for joining, loading and compiling
 
 @dataclass
 class RunState:
-    """One run as a row: `state` is a word, `detail` explains it."""
+    """One run as a row of the status table. `state` is one or two words, and `detail` explains it."""
 
     folder: RunFolder
     state: str
@@ -42,14 +42,14 @@ class RunState:
     step: int | None = None
     steps: int | None = None
     seconds_per_step: float | None = None
-    quiet_seconds: float | None = None  # since the last step of a running run
+    quiet_seconds: float | None = None  # time since the last output of a running run
     impossible: str | None = None  # Slurm's reason why a queued job can never start
     problems: list[str] = field(default_factory=list)
-    just_collected: bool = False  # its result was not shown yet
+    just_collected: bool = False  # the result has not been shown yet
 
     @property
     def job_id(self) -> str | None:
-        """The newest job: the user may have submitted the script again by hand."""
+        """The newest job. A run has several jobs if the user submitted its script again by hand."""
         return self.job_ids[-1] if self.job_ids else None
 
     @property
@@ -67,7 +67,7 @@ def states(folders: Iterable[RunFolder]) -> list[RunState]:
     for rows in waiting.values():
         try:
             _ask(rows)
-        except StepmarkError as error:  # a cluster that does not answer hides nothing of the others
+        except StepmarkError as error:  # only the runs of a cluster that does not answer are unknown
             for row in rows:
                 row.state, row.detail = "unknown", error.what
                 row.problems.append(str(error))
@@ -103,7 +103,7 @@ def _take_result(row: RunState, result: Result) -> None:
 
 
 def _was_cancelled(folder: RunFolder, result: Result) -> bool:
-    """Return whether its last attempt was cancelled, also in the queue, unless it could never have started."""
+    """Return whether the last attempt was cancelled, or the waiting job, unless that job could never start."""
     outcome = result.attempts[-1].outcome if result.attempts else ""
     end = folder.scheduler_end(0) if outcome == "never_started" else None
     return outcome == "cancelled" or (
@@ -117,7 +117,7 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
         return
     with contextlib.suppress(OSError):
         phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
-        # Since the newest word of rank 0, or since the phase began; by the clock of the shared folder's files.
+        # Time since rank 0 last wrote, or since the phase began, from the modification times of the files.
         words = phase_dir / FIRST_RANK
         row.quiet_seconds = time.time() - (words if words.exists() else phase_dir).stat().st_mtime
         follow = find_backend(benchmark.backend).follow(benchmark, phase_dir, attempts[-1])
@@ -142,13 +142,13 @@ def _ask(rows: list[RunState]) -> None:
 
 
 def find_job(folder: RunFolder, slurm: Slurm) -> str | None:
-    """The number of a run's job; where the launcher died before it could write it down, by the job's own word or the
-    queue's.
+    """Return the number of a run's job. If the launcher died before it recorded the number, take it from the job's
+    own record or from the queue.
     """
     submitted = folder.submitted()
     job_id = submitted.job_id or next(iter(folder.job_ids()), None) or slurm.find(folder.run_id)
     if job_id and not submitted.job_id:
-        with contextlib.suppress(StepmarkError):  # a folder that is not ours to write in is asked for again
+        with contextlib.suppress(StepmarkError):  # without write access the number is searched for each time
             folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))
     return job_id
 
@@ -169,7 +169,7 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
         row.state = in_queue.state.lower()
         row.detail = explain(in_queue.state, in_queue.reason)
         row.impossible = permanent_reason(in_queue.reason) if in_queue.state == "PENDING" else None
-        if in_queue.state == "PENDING" and row.step is not None:  # a requeued job: its next attempt starts again
+        if in_queue.state == "PENDING" and row.step is not None:  # a requeued job: the next attempt starts again
             row.detail += f"; attempt {row.folder.attempts()[-1]} ended after step {row.step}"
             row.step = row.seconds_per_step = None
         if in_queue.state == "RUNNING":
@@ -186,5 +186,5 @@ def _words(error: Exception) -> str:
 
 
 def quiet_limit(seconds_per_step: float | None) -> float:
-    """Return how long a run may be silent without a note; before the first step a model is compiled."""
+    """Return how long a run may be silent before a note. The first step may take longer, because of compilation."""
     return FIRST_STEP_SECONDS if seconds_per_step is None else max(QUIET_SECONDS, QUIET_STEPS * seconds_per_step)

@@ -1,4 +1,4 @@
-"""A cluster's queue: a benchmark is refused if it cannot run there, otherwise written down and submitted."""
+"""Submit a benchmark to a cluster's queue, after its run folder is written; refuse one that cannot run there."""
 
 import contextlib
 import importlib.util
@@ -33,7 +33,7 @@ from launch.terminal.progress import say
 
 
 class SlurmRunner(Runner):
-    """Runs in the queue of a cluster."""
+    """Starts runs as jobs of a Slurm cluster."""
 
     def __init__(self, site: Site, configs: Configs, output_dir: Path, job: Job, refuse_flags: FlagsRefusal) -> None:
         super().__init__(configs, output_dir, job, refuse_flags)
@@ -41,15 +41,15 @@ class SlurmRunner(Runner):
         self._options = choose(site, job.typed, os.environ)
 
     def options_of(self, benchmark: Benchmark) -> JobOptions:  # noqa: ARG002
-        """Return the options of a benchmark's job, which are those of the site, the shell and the flags."""
+        """Return the options of a benchmark's job, from the site, the shell and the flags."""
         return self._options
 
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
-        """Yield every reason why this job could never run there, before anything is made."""
+        """Yield every reason why the benchmark could never run on the site. Create nothing."""
         backend = find_backend(benchmark.backend)
         yield from capture(lambda: runtime_of(benchmark, backend).refuse())
         image, notes = None, list[str]()
-        with contextlib.suppress(RequestError):  # it was just said
+        with contextlib.suppress(RequestError):  # runtime.refuse() has already reported it
             image = runtime_of(benchmark, backend).image_file()
         yield from capture(lambda: site_hub.refuse(benchmark, backend))
         slurm = Slurm(self._site) if patient else self._asked_once
@@ -67,9 +67,9 @@ class SlurmRunner(Runner):
         return job_script.job_plan(benchmark, backend, self.options_of(benchmark), container=in_container)
 
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:
-        """Return the job script as it would be submitted, without asking Slurm or making anything.
+        """Return the job script as it would be submitted, without asking Slurm or creating any file.
 
-        Empty if the site has no image or Python for the engine, which is one of the `refusals`.
+        Return an empty text if the site has no image or Python for the engine; `refusals` reports that.
         """
         try:
             runtime = runtime_of(benchmark, backend)
@@ -86,9 +86,9 @@ class SlurmRunner(Runner):
         submit(benchmark, backend, self._output_dir, run_id, options, Slurm(self._site), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Collect and return the runs that have left Slurm's queue. One failure does not stop the others.
+        """Collect and return the runs that have left Slurm's queue. If one cannot be collected, the others still are.
 
-        A job that can never start is taken out of the queue; the next look then collects it.
+        A job that can never start is cancelled, and the next call collects it.
         """
         folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
         never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
@@ -111,7 +111,7 @@ def submit(
     slurm: Slurm,
     job: Job,
 ) -> None:
-    """Put a run into the queue; its folder then holds all that is needed to follow and collect it."""
+    """Submit a run to the queue. Its folder then has all files that are needed to follow and collect it."""
     runtime = runtime_of(benchmark, backend)
     image = runtime.image_file()
     python, origin = runtime.prepare()
@@ -132,7 +132,7 @@ def submit(
         raise
     try:
         _submit(folder, benchmark, slurm, job.hang_timeout)
-    except RequestError:  # Slurm has refused it; after anything else it may have the job all the same
+    except RequestError:  # Slurm refused the job; after any other error it may still have the job
         shutil.rmtree(folder.path)
         raise
 
@@ -152,7 +152,7 @@ def _script(
         run_id=folder.run_id,
         python=python,
         image=str(image) if image else None,
-        # A container sees no Python of the launcher's, but its pynvml.py, which is pure Python.
+        # A container cannot use the launcher's Python, but it can use pynvml.py, which is pure Python.
         sampler_python=(python if image else sys.executable) if job.telemetry else None,
     )
     secrets = shell_secrets(os.environ, (place.run, place.repository, place.python, place.image or ""))
@@ -160,7 +160,7 @@ def _script(
 
 
 def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout: float | None) -> None:
-    """Written down before and after: a launcher that dies in between leaves a run whose job can be found."""
+    """Submit the job. SUBMITTED is written before and after, so that a launcher that dies in between loses no job."""
     submitted = JobSubmission(
         site=benchmark.site.name,
         job_id=None,
@@ -170,7 +170,7 @@ def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout:
         hang_timeout=hang_timeout,
     )
     folder.write(SUBMITTED, submitted)
-    # Tokens travel in the job's environment, and nothing of the shell that would steer Slurm or the framework.
+    # The job inherits tokens, but no shell variables that would change the behaviour of Slurm or the framework.
     environment = {name: value for name, value in inherited_environment().items() if not kept_from_job(name)}
     job_id = slurm.submit(folder.path / JOB_SCRIPT, environment)
     folder.write(SUBMITTED, msgspec.structs.replace(submitted, job_id=job_id))

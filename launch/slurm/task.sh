@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every task of a job runs under this script. It sets the program's rank and the address of the first rank, and records
+# Every task of a job runs this script. It sets the program's rank and the address of the first rank, and records
 # how the program ended.   task.sh PROGRAM [ARGUMENT...]
 # From the job script: STEPMARK_PHASE_DIR; STEPMARK_COORDINATOR=HOST:PORT, the address of the first rank; and
 # STEPMARK_BIND=gpu if each task has its own GPU.
@@ -14,28 +14,28 @@ rank=$SLURM_PROCID
 host=${SLURMD_NODENAME:-$(hostname)}
 
 export STEPMARK_RANK=$rank
-# What torch's env:// reads. Every node of a phase has as many tasks as the others.
+# The variables that torch's env:// reads. Every node of a phase has the same number of tasks.
 export RANK=$rank WORLD_SIZE=$SLURM_STEP_NUM_TASKS
 export LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((SLURM_STEP_NUM_TASKS / SLURM_STEP_NUM_NODES))
 export NODE_RANK=$SLURM_NODEID GROUP_RANK=$SLURM_NODEID
 export MASTER_ADDR=${STEPMARK_COORDINATOR%:*} MASTER_PORT=${STEPMARK_COORDINATOR##*:}
-if [ "$WORLD_SIZE" = 1 ]; then unset STEPMARK_COORDINATOR; fi # a single task waits for no other
+if [ "$WORLD_SIZE" = 1 ]; then unset STEPMARK_COORDINATOR; fi # a single task has no other to wait for
 
 bound=() binding=null
 # shellcheck source=launch/slurm/numa.sh
 if [ "${STEPMARK_BIND:-}" = gpu ]; then . "${BASH_SOURCE[0]%/*}/numa.sh"; fi
 
-# Slurm signals the program too; this shell must outlive it. A trap, not '', which the program would inherit.
+# Slurm also signals the program, which this shell must outlive. The program would inherit '' but not this trap.
 trap : TERM USR1 USR2
 
 ${bound[@]+"${bound[@]}"} "$@"
 code=$?
 
-# The shell's 128 + N is signal N, but 130 is the exit code of a worker that was stopped.
+# The shell reports signal N as 128 + N. But 130 is the exit code of a worker that was stopped.
 ended=$code
 if ((code > 128 && code < 193 && code != 130)); then ended=$((128 - code)); fi
-# The other ranks are ended because of the rank that failed first: its code is the job's. Only the first link can be
-# made, even on a full disk. It also names the rank, because the clocks of nodes differ.
+# Slurm ends the other ranks after the first failure, so the job takes the exit code of that rank. Only the first rank
+# can make this link, even on a full disk. The link names the rank, because the clocks of nodes differ.
 if ((code != 0)); then ln -s "$code rank $rank" "$STEPMARK_PHASE_DIR/first-failure" 2> /dev/null; fi
 printf '{"rank":%d,"exit_code":%d,"time":%s,"host":"%s","binding":%s}\n' \
     "$rank" "$ended" "$(now)" "$host" "$binding" \

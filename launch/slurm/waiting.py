@@ -1,6 +1,6 @@
-"""Waits for a job that many nodes or files report to: shows how far it is, and gives up in good time.
+"""Wait for a job whose parts each write a file: show its progress, and cancel it if it stays silent too long.
 
-The shared folder is looked at often, the queue seldom: a look costs Slurm nothing.
+The shared folder is read often and the queue seldom, because reading files costs Slurm nothing.
 """
 
 import time
@@ -22,14 +22,14 @@ from launch.terminal.progress import Show, shown
 LOOK_SECONDS = 0.25
 FIRST_ASK_SECONDS = 1.0
 LONGEST_ASK_SECONDS = 10.0
-FILES_SECONDS = 3.0  # what a shared file system may lag behind the end of the job
+FILES_SECONDS = 3.0  # the delay of files on a shared file system after the end of the job
 ACCOUNTING_SECONDS = 20.0
 
 
 class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
-    quiet_seconds: float  # how long nothing may come from a job that runs
-    further: str = ""  # what to type if it did not start; empty: what shows the partitions
+    quiet_seconds: float  # how long a running job may be without new output
+    further: str = ""  # the next command if the job did not start; empty: the one that shows the partitions
 
 
 class Progress(NamedTuple):
@@ -48,10 +48,10 @@ def run_parts(
     describe: Callable[[int, int], str],
     limits: Limits,
 ) -> tuple[str, SchedulerEnd | None]:
-    """Submit a job whose parts each leave a file at their end, and wait; its number, and its end as `wait` has it.
+    """Submit a job whose parts each write a file when they end, and wait. Return its number and what `wait` returns.
 
-    `written` are the bytes that a job has written so far: one part may take longer than a silent job is waited for.
-    `said` makes the text of the parts that are done and those bytes.
+    `written` returns the bytes that the job has written so far, as a sign of life during a long part.
+    `describe` makes the progress text from the number of finished parts and those bytes.
     """
     script.parent.mkdir(parents=True)
     write_atomically(script, text.encode())
@@ -59,7 +59,7 @@ def run_parts(
     job_id = slurm.submit(script, job_environment())
 
     def done() -> int:
-        return sum(end.is_file() and end.stat().st_size > 0 for end in ends)  # it holds its word a moment later
+        return sum(end.is_file() and end.stat().st_size > 0 for end in ends)  # a new file may be empty for a moment
 
     def progress() -> Progress:
         parts, size = done(), written(job_id)
@@ -71,7 +71,7 @@ def run_parts(
 def wait(
     slurm: Slurm, job_id: str, progress: Callable[[], Progress], done: Callable[[], bool], limits: Limits
 ) -> SchedulerEnd | None:
-    """Wait until `done`, or the job has ended, or it was silent for too long; then cancel it.
+    """Wait until `done`, or until the job has ended. Cancel a job that is silent for too long.
 
     Return the scheduler's record if the job ended, otherwise None.
     """
@@ -123,7 +123,7 @@ def _not_started(job_id: str, why: str, next_command: str) -> RunError:
 
 
 def _end(slurm: Slurm, job_id: str, done: Callable[[], bool]) -> SchedulerEnd | None:
-    """The job is over: its last files may still come, and the accounting may lag behind."""
+    """Return the record of a job that left the queue; None if its last files arrive. Both may come with a delay."""
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:
         if done():

@@ -1,7 +1,7 @@
-"""Follows a run on Slurm from the queue to its end: the job's state, then its steps as they come, then its result.
+"""Follow a run on Slurm from the queue to its end: show the job's state, then its steps, then its result.
 
-Steps are read from the shared folder, which costs Slurm nothing; the controller is asked seldom, and at once when the
-job's own record says that it has ended.
+Steps are read from the shared folder, which costs Slurm nothing. The controller is asked seldom, and immediately when
+the job's record shows that the job has ended.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ from launch.slurm.collect import collect
 from launch.slurm.parsing import explain, permanent_reason
 from launch.slurm.run_states import find_job, quiet_limit
 
-WATCHING_PATIENCE = 2.0  # a question is asked again soon, and meanwhile the steps must be read
+WATCHING_PATIENCE = 2.0  # short, because no steps are read while a question to Slurm is retried
 LOOK_SECONDS = 0.5  # between two looks at the shared folder
-FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; then ever longer
+FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; each later pause is longer
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4
-GIVE_UP_SECONDS = 600.0  # without an answer of Slurm and without a step, the cluster counts as gone
+GIVE_UP_SECONDS = 600.0  # after this long without an answer from Slurm or a step, stop following the run
 UNANSWERED_SECONDS = 60.0  # after the job has recorded its end, Slurm gets this long to report it
-ACCOUNTING_SECONDS = 30.0  # what the accounting may lag behind the controller
+ACCOUNTING_SECONDS = 30.0  # how long the accounting may lag behind the controller
 
 
 def wait_for(folder: RunFolder, backend: Backend) -> int:
@@ -64,7 +64,7 @@ def wait_for(folder: RunFolder, backend: Backend) -> int:
 
 
 def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
-    """Until the job has left the queue; then its result."""
+    """Show the run's progress until its job has left the queue. Return its result."""
     benchmark = folder.benchmark()
     require_job(folder, slurm)
     begin = f"job {folder.job_ids()[-1]}: submitted to {benchmark.site.name}"
@@ -83,7 +83,7 @@ def require_job(folder: RunFolder, slurm: Slurm) -> None:
 
 
 def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
-    """Return how its attempts ended. If Slurm is gone, only the run's own files count."""
+    """Return how the run's attempts ended. If Slurm does not answer, each end is UNKNOWN."""
     numbers = folder.job_ids()
     try:
         ends = final_ends(slurm, numbers, ACCOUNTING_SECONDS)
@@ -94,7 +94,7 @@ def ends_of(slurm: Slurm, folder: RunFolder) -> list[SchedulerEnd]:
 
 
 class _Watch:
-    """One run that is being followed."""
+    """The state of the loop that follows one run."""
 
     def __init__(
         self, folder: RunFolder, benchmark: Benchmark, backend: Backend, slurm: Slurm, sink: StepSink, screen: Screen
@@ -102,7 +102,7 @@ class _Watch:
         self._folder, self._benchmark, self._backend, self._slurm = folder, benchmark, backend, slurm
         self._sink, self._screen = sink, screen
         self._phase = folder.measured_phase().name
-        self._begun: str | None = None  # the running phase
+        self._begun: str | None = None  # the name of the running phase
         self._attempt = 0
         self._new_steps: Callable[[], list[Step]] = list
         self._seconds: deque[float] = deque(maxlen=50)
@@ -126,7 +126,7 @@ class _Watch:
             time.sleep(LOOK_SECONDS if pause > FIRST_ASK_SECONDS else LOOK_SECONDS / 2)
 
     def _has_left(self) -> bool:
-        """Whether no job of the run is in the queue any more. A Slurm that does not answer ends no run."""
+        """Return whether all jobs of the run have left the queue. If Slurm does not answer, ask again later."""
         numbers = self._folder.job_ids()
         try:
             queue = self._slurm.queue(numbers)
@@ -149,11 +149,11 @@ class _Watch:
         return False
 
     def _is_unanswered(self, error: StepmarkError) -> bool:
-        """Note once that Slurm does not answer. If that lasts, the job's own record of its end is sufficient."""
+        """Note once that Slurm does not answer. Return whether the job has recorded its own end, after some time."""
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
-            self._screen.note(f"{error.what}; the run continues, and Stepmark reads its steps from its folder")
+            self._screen.note(f"{error.what}; the run continues, and Stepmark reads its steps from the run's folder")
         silent = now - max(self._unanswered_since, self._last_sign)
         if not self._has_ended() and silent > GIVE_UP_SECONDS:
             raise RunError(
@@ -165,7 +165,7 @@ class _Watch:
         return self._has_ended() and now - self._unanswered_since > UNANSWERED_SECONDS
 
     def _look(self) -> None:
-        """Read the job's output since the last call."""
+        """Read the new output of the job, and show it."""
         self._look_for_attempt()
         self._look_for_phase()
         steps = self._new_steps()
@@ -181,7 +181,7 @@ class _Watch:
         if not attempts or attempts[-1] == self._attempt:
             return
         if self._attempt:
-            self._screen.show(self._sink.take(self._new_steps()))  # the last words of the attempt before
+            self._screen.show(self._sink.take(self._new_steps()))  # the last steps of the previous attempt
         self._attempt = attempts[-1]
         phase_dir = self._folder.phase_dir(self._phase, self._attempt)
         self._new_steps = self._backend.follow(self._benchmark, phase_dir, self._attempt)
@@ -191,7 +191,7 @@ class _Watch:
         self._screen.waiting(f"job {self._folder.job_ids()[-1]}: starting {self._backend.title}{again}")
 
     def _look_for_phase(self) -> None:
-        """A new phase is a sign of life, even if its steps do not count."""
+        """Show a new phase. It is a sign of life, even if its steps are not measured."""
         begun = [event.phase for event in self._events() if event.event == "phase_start"]
         phases = len(self._folder.plan().phases)
         if begun and phases > 1 and begun[-1] != self._begun:
