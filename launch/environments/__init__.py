@@ -1,1 +1,1 @@
-"""The runtimes of runs: virtual environments, containers and the user's own Python (runtime.py)."""
+"""The runtimes of runs: virtual environments, containers and the user's own Python. runtime.py has the interface."""

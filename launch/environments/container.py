@@ -1,4 +1,4 @@
-"""Containers of this machine, by docker, podman or apptainer: the image, each rank's container, and its end."""
+"""Containers of docker, podman or apptainer on this machine: pull the image, start and end each rank's container."""
 
 import os
 import re
@@ -31,18 +31,18 @@ from launch.machine.processes import PREFIXES_THAT_MATTER, REPOSITORY, inherited
 from launch.machine.this_machine import name_of
 from launch.terminal.places import stepmark_home
 
-# Variables with these beginnings name places or devices of the machine, which differ inside.
+# Variables with these prefixes name paths or devices of the machine, which differ inside a container.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
 GUARD = Path(__file__).with_name("ends_with_launcher.py")
-SIGNALLED = 128  # a container's exit code is this and the signal's number, as a shell's
+SIGNALLED = 128  # like a shell, a container that signal N ended has exit code 128 + N
 FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
 
 class MachineContainer(Runtime):
-    """A container of this machine for each rank."""
+    """Runs each rank in its own container on this machine."""
 
     def refuse(self) -> None:
-        """Refuse what is known to be wrong without pulling the image."""
+        """Raise RequestError if the containers could not start, as far as that is known without pulling the image."""
         benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.settings.image
         program = select_program(site)
         if not image:
@@ -50,7 +50,7 @@ class MachineContainer(Runtime):
         if benchmark.hardware.platform == "cuda":
             refuse_without_gpus(program)
         file = image_argument(program, site, image)
-        if images.is_file(image) and not Path(file).is_file():  # what has a name is pulled
+        if images.is_file(image) and not Path(file).is_file():  # an image with a registry name is pulled later
             raise RequestError(
                 "the container image does not exist",
                 where=file,
@@ -70,7 +70,7 @@ class MachineContainer(Runtime):
         return _digest_of(program, image_argument(program, self.benchmark.site, self.benchmark.settings.image))
 
     def installed_python(self) -> Path | None:
-        """Return that of Stepmark's own environment, which may answer differently from the image's."""
+        """Return the Python of Stepmark's own environment, whose framework may differ from the image's."""
         return venvs.python_of(self.spec)
 
     def containers(self, run: Path) -> "TaskContainers":
@@ -114,7 +114,7 @@ def _options(site: Site, image: str, own_folders: Sequence[str], gpus: list[str]
 
 
 class TaskContainers:
-    """A container for each rank of a phase, which ends with it."""
+    """Starts a container for each rank of a phase, and removes it when the phase ends."""
 
     def __init__(self, options: ContainerOptions) -> None:
         self._options = options
@@ -133,10 +133,10 @@ class TaskContainers:
         return [sys.executable, "-I", str(GUARD), *words], variables
 
     def end(self, phase_dir: Path, ranks: int) -> None:
-        """Leave nothing of a phase behind: the container of a program that was killed runs on by itself."""
+        """Remove the containers of a phase. If the docker or podman client was killed, its container still runs."""
         program = self._options.program
         if program.name == "apptainer":
-            return  # its containers are the processes that were started
+            return  # an apptainer container is the process that was started, and ends with it
         try:
             program.ask("rm", "--force", *(_name(phase_dir, rank) for rank in range(ranks)))
         except RequestError as error:
@@ -144,7 +144,7 @@ class TaskContainers:
 
     @staticmethod
     def exit_code(code: int) -> int:
-        """Return the code of a process: that of a container which a signal ended is 128 and the signal's number."""
+        """Return a container's exit code as a process has it: -N instead of 128 + N if signal N ended it."""
         return SIGNALLED - code if SIGNALLED < code < SIGNALLED + 65 and code != SIGNALLED + 2 else code
 
 
@@ -183,7 +183,7 @@ def make_ready(site: Site, image: str, spec: EnvironmentSpec, gpus: list[str] | 
 
 
 def image_argument(program: Program, site: Site, image: str) -> str:
-    """Return the image as the program takes it: a name, or for apptainer a file."""
+    """Return the image in the form that the program accepts: a name, or for apptainer a file."""
     if program.name != "apptainer":
         if images.is_file(image):
             raise RequestError(
@@ -212,7 +212,7 @@ def _digest_of(program: Program, image: str) -> str | None:
 
 
 def _pull(program: Program, image: str, name: str) -> str:
-    """Pull the image, with the program's own progress, and return its digest; RequestError if it fails."""
+    """Pull the image, show the program's progress, and return the digest. Raise RequestError if the pull fails."""
     once = f"{program.name} pulls it once (NVIDIA's images are 10 to 30 GB)"
     print(f"container image {name}: {once}", file=sys.stderr, flush=True)
     command = [program.path, "pull", image]

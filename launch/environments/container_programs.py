@@ -1,7 +1,7 @@
-"""The container programs: which this machine has and can use, and the command that starts one container.
+"""The container programs that this machine has and can use, and the command that starts one container.
 
-A rank has its own container and shares all but the file system with the machine, as a bare process does: NCCL finds
-its peers by the host's name, /dev/shm, process numbers and network, and telemetry by the host's name.
+Each rank has its own container, which shares everything except the file system with the machine. NCCL finds its peers
+by the host's name, /dev/shm, process numbers and network; telemetry finds the node by the host's name.
 """
 
 import os
@@ -17,16 +17,16 @@ from benchmarks.values import Site, Value
 from launch.machine import processes
 
 Name = Literal["docker", "podman", "apptainer"]
-NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # the first that can be used is
+NAMES: tuple[Name, ...] = ("docker", "podman", "apptainer")  # in order of preference
 ASK_SECONDS = 60
-WITHOUT = "--runtime=venv"  # to run without a container
+WITHOUT = "--runtime=venv"  # the flag for a run without a container
 TOOLKIT = "install it (docs.nvidia.com/datacenter/cloud-native/container-toolkit), or run without a container"
-CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where nvidia-ctk writes what podman gives a container
+CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where nvidia-ctk writes the device files that podman reads
 
-# NVIDIA's frameworks want locked memory and a large stack: docs.nvidia.com/deeplearning/frameworks/user-guide.
+# NVIDIA's frameworks need locked memory and a large stack: docs.nvidia.com/deeplearning/frameworks/user-guide.
 LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
 SHARED = ("--network=host", "--ipc=host", "--pid=host", "--uts=host")
-HOME = "/tmp"  # the image's own, gone with the container: the caller has no home and no name in it
+HOME = "/tmp"  # the container's own folder, because the image has no home for the caller
 
 
 class Program(Value, frozen=True):
@@ -34,17 +34,17 @@ class Program(Value, frozen=True):
 
     name: Name
     path: str
-    version: str  # as it says of itself
-    rootless: bool = False  # then root in a container is the caller
-    gives_gpus: bool = True  # whether NVIDIA's toolkit is set up for it
+    version: str  # the last line that --version prints
+    rootless: bool = False  # True: root in a container is the caller on the machine
+    gives_gpus: bool = True  # whether NVIDIA's Container Toolkit is set up for this program
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Return what one of its commands answers; RequestError if it gives no answer."""
+        """Run one of the program's commands and return its output; RequestError if it does not answer."""
         return _ask(self.path, *words)
 
 
 def select_program(site: Site) -> Program:
-    """Return the site's program, or the first that can be used; RequestError with the first reason if none can."""
+    """Return the site's program, or the first usable one. If no program is usable, raise the first one's refusal."""
     wanted = site.container.program if site.container else None
     found = [program for _, program in installed_programs([wanted] if wanted else NAMES)]
     for program in found:
@@ -70,7 +70,7 @@ def installed_programs(names: Iterable[Name] = NAMES) -> Iterator[tuple[Name, Pr
 
 
 def refuse_without_gpus(program: Program) -> None:
-    """Raise RequestError if its containers could not be given NVIDIA's GPUs."""
+    """Raise RequestError if the program cannot give containers NVIDIA's GPUs."""
     if not program.gives_gpus:
         raise RequestError(
             f"{program.name} cannot give a container NVIDIA's GPUs",
@@ -82,7 +82,7 @@ def refuse_without_gpus(program: Program) -> None:
 
 @cache
 def _look_at(name: Name, path: str) -> Program | RequestError:
-    """The answer is kept: a daemon that gives none is waited for once."""
+    """Return the program, or why it cannot be used. Cached, to wait only once for a daemon that does not answer."""
     try:
         version = last_line(_ask(path, "--version"))
         if name == "apptainer":
@@ -97,10 +97,10 @@ def _look_at(name: Name, path: str) -> Program | RequestError:
             why=last_line(done),
             next_command=f"{name} info",
         )
-    if name == "podman" or "podman" in version.lower():  # under docker's name (podman-docker)
+    if name == "podman" or "podman" in version.lower():  # the package podman-docker installs podman as docker
         gives_gpus = any(path for folder in CDI_FOLDERS for path in folder.glob("nvidia*"))
         return Program(name="podman", path=path, version=version, rootless=os.geteuid() != 0, gives_gpus=gives_gpus)
-    # A toolkit that no runtime was configured for gives GPUs all the same, by its hook.
+    # The toolkit's hook gives containers GPUs even if no runtime of docker was configured for the toolkit.
     gives_gpus = "nvidia" in done.stdout or shutil.which("nvidia-container-runtime") is not None
     rootless = "name=rootless" in done.stdout
     return Program(name=name, path=path, version=version, rootless=rootless, gives_gpus=gives_gpus)
@@ -119,7 +119,7 @@ def _ask(*command: str) -> "subprocess.CompletedProcess[str]":
 
 
 def last_line(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return a program's last line, which usually gives the reason of a failure."""
+    """Return the last line of a program's output, which usually gives the reason of a failure."""
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("Run 'docker", "See 'docker"))]
     return lines[-1][:300] if lines else f"exit code {done.returncode}"
@@ -132,32 +132,32 @@ class ContainerOptions(Value, frozen=True):
     """The options that all containers of a run share."""
 
     program: Program
-    image: str  # as the program takes it
+    image: str  # in the form that the program accepts (image_argument)
     mounts: list[str]  # HOST:CONTAINER, or HOST:CONTAINER:ro
     user: str  # UID:GID of the caller
     user_name: str
-    gpus: list[str] | None = None  # by their UUIDs; None: none
-    inherited_variables: list[str] = []  # variables of the shell: their values are in no command
+    gpus: list[str] | None = None  # UUIDs; None: no GPUs
+    inherited_variables: list[str] = []  # names of shell variables, whose values must not appear in a command
 
 
 def command_words(
     options: ContainerOptions, name: str, workdir: Path, environment: Mapping[str, str], command: Sequence[str]
 ) -> list[str]:
-    """Return the command line of one container; `environment` is the plan's, which has no secrets."""
+    """Return the command that starts one container; `environment` comes from the plan, which has no secrets."""
     program, gpus = options.program, options.gpus
-    if program.name == "apptainer":  # shares the machine's namespaces and the caller's home and name by itself
+    if program.name == "apptainer":  # by default it shares the machine's namespaces and the caller's home and name
         binds = [f"--bind={mount}" for mount in options.mounts]
         nvidia = ["--nv"] if gpus is not None else []
         words = [program.path, "exec", "--cleanenv", "--writable-tmpfs", *nvidia, *binds, f"--pwd={workdir}"]
         return [*words, options.image, *command]
-    # Who is not root may not raise a limit: podman then hands on the caller's.
+    # A user who is not root may not raise limits, so rootless podman passes on the caller's limits.
     limits: Sequence[str] = ("--ulimit=host",) if program.name == "podman" and program.rootless else LIMITS
-    # What is written belongs to the caller. In rootless docker that is root's work inside; podman maps the user.
+    # New files must belong to the caller. Rootless docker maps the container's root to the caller, podman the user.
     user = [] if program.name == "docker" and program.rootless else [f"--user={options.user}"]
     mapped = ["--userns=keep-id"] if program.name == "podman" and program.rootless else []
     if program.name == "podman":
         devices = [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus or ()]
-    else:  # docker reads comma-separated fields, so that the quotes are part of the word
+    else:  # docker splits this option at commas, so the quotes must be part of the word
         devices = [] if gpus is None else [f'--gpus="device={",".join(gpus)}"']
     variables = {"HOME": HOME, "USER": options.user_name, "LOGNAME": options.user_name, **environment}
     return [
@@ -175,7 +175,7 @@ def command_words(
         f"--workdir={workdir}",
         *(f"--env={name}={value}" for name, value in variables.items()),
         *(f"--env={name}" for name in options.inherited_variables),
-        f"--entrypoint={command[0]}",  # the image's own prints a banner
+        f"--entrypoint={command[0]}",  # the image's own entrypoint prints a banner
         options.image,
         *command[1:],
     ]
@@ -184,10 +184,10 @@ def command_words(
 def client_variables(
     options: ContainerOptions, shell: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables that the program itself is started with: apptainer's containers get theirs by them."""
+    """Return the variables for the container program's own process. Apptainer's containers get theirs from these."""
     if options.program.name != "apptainer":
         return dict(shell)
     handed_on = {name: shell[name] for name in options.inherited_variables if name in shell}
-    # The home is the caller's: packages that were installed there for another Python must not be found.
+    # Apptainer mounts the caller's home: Python must not find packages that were installed there for another Python.
     inside = {"PYTHONNOUSERSITE": "1", **handed_on, **environment}
     return {**shell, **{f"APPTAINERENV_{name}": value for name, value in inside.items()}}

@@ -1,4 +1,4 @@
-"""The image files that a cluster's jobs start by pyxis: why a run is refused, and what a run writes down of them."""
+"""The image files that pyxis starts in a cluster's jobs: refuse unusable files, and record the origin of an image."""
 
 import hashlib
 import time
@@ -11,11 +11,11 @@ from launch.environments import venvs
 from launch.environments.runtime import Origin, Runtime
 
 ENDS_BYTES = 2**20
-SQUASHFS = b"hsqs"  # how the files begin that enroot makes and starts
+SQUASHFS = b"hsqs"  # the first bytes of the image files that enroot makes and starts
 
 
 class ClusterContainer(Runtime):
-    """The image of a cluster, which pyxis starts on the nodes."""
+    """The container image of a cluster's site, which pyxis starts on the nodes."""
 
     def image_file(self) -> Path:
         image = images.image_of(self.benchmark, self.spec.image)
@@ -36,7 +36,7 @@ class ClusterContainer(Runtime):
         return digest_of_ends(image) if image.is_file() else None
 
     def installed_python(self) -> Path | None:
-        """Return that of Stepmark's own environment, which may answer differently from the image's."""
+        """Return the Python of Stepmark's own environment, whose framework may differ from the image's."""
         return venvs.python_of(self.spec)
 
 
@@ -44,7 +44,7 @@ class ClusterContainer(Runtime):
 
 
 def refuse(image: Path, benchmark: Benchmark) -> None:
-    """RequestError where the image is not there, or no container could be started from it."""
+    """Raise RequestError if the image does not exist or no container could be started from it."""
     site = benchmark.site.name
     of_setup = f"python launch/setup.py --site={site} --engine={benchmark.engine} --image={benchmark.settings.image}"
     is_file = images.is_file(benchmark.settings.image)  # the user's own file, which set-up does not import
@@ -83,7 +83,7 @@ def size_of(image: Path) -> int:
         return 0
 
 
-# --- what a run writes down -------------------------------------------------------------------------
+# --- what a run records -----------------------------------------------------------------------------
 
 
 def image_origin(image: Path, name: str, environment: str) -> Origin:
@@ -100,10 +100,10 @@ def image_origin(image: Path, name: str, environment: str) -> Origin:
 
 
 def digest_of_ends(image: Path) -> str:
-    """Tells images apart wherever they lie: its length, its first and its last MiB.
+    """Return a digest of the file's length and its first and last MiB, which identifies an image on any path.
 
-    A squashfs file begins with when it was made and how much is in it, and ends with its table of files. To read all
-    of its tens of GB at each submission would take minutes.
+    A squashfs file begins with its creation time and its size, and ends with its table of files. Reading all of its
+    tens of GB at each submission would take minutes.
     """
     size = image.stat().st_size
     digest = hashlib.sha256(str(size).encode())

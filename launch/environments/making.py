@@ -1,8 +1,8 @@
-"""Makes one environment with uv, from nothing to its marker, or leaves nothing behind.
+"""Make one environment with uv and write its marker last. If that fails, remove the environment.
 
-uv installs what the lock file pins and nothing else, and verifies every hash. Nothing is built but what the lock file
-names with `--no-binary`, since it has no wheel: the setuptools of the same lock file builds that.
-Whoever calls this holds the environment's lock (venvs.py).
+uv installs only what the lock file pins, and verifies every hash. It builds only the packages without a wheel, which
+the lock file names with `--no-binary`, and builds them with the setuptools of the same lock file.
+The caller holds the environment's lock (venvs.py).
 """
 
 import contextlib
@@ -26,29 +26,29 @@ from launch.environments import uv
 from launch.machine.processes import interrupted_once
 from launch.terminal.progress import Show, say, shown
 
-END_SECONDS = 5.0  # what a program gets between being asked to end and being killed
+END_SECONDS = 5.0  # how long a program may take to end after each signal
 ASKED_FIRST = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 NOT_OFFERED = "No solution found"
 NO_ANSWER = "error sending request|error decoding response body|network was disabled|401 |403 |407 "
-CAUSE = re.compile(r"(?:error| +cause): (.*)")  # uv gives a failure's causes a line each
+CAUSE = re.compile(r"(?:error| +cause): (.*)")  # uv prints each cause of a failure on its own line
 BUILT = re.compile(r"^--no-binary ", re.MULTILINE)
 PIN = re.compile(r"^([A-Za-z0-9._\-\[\]]+)==(?!=)", re.MULTILINE)
-BUILDER = re.compile(r"^setuptools===(?:.*\\\n)*.*\n", re.MULTILINE)  # its pin and all its hashes
+BUILDER = re.compile(r"^setuptools===(?:.*\\\n)*.*\n", re.MULTILINE)  # the pin of setuptools and its hashes
 
 
 @dataclass(frozen=True)
 class Making:
-    """One environment in the making."""
+    """The inputs and paths of one environment that is being created."""
 
     spec: EnvironmentSpec
-    lock_file: LockFile  # says what is installed
+    lock_file: LockFile  # pins the packages to install
     lock_sha256: str
-    base: Path  # the Python it is made with
+    base: Path  # the Python from which the environment is created
     version: uv.Version
     path: Path
-    marker: Path  # the file that a whole environment has
-    pip: dict[str, str]  # pip's settings on this machine, which hold for uv
-    lock: int  # descriptor of the lock that says who may write here; its programs hold it too
+    marker: Path  # the file that only a complete environment has
+    pip: dict[str, str]  # pip's settings on this machine, which uv also gets
+    lock: int  # descriptor of the lock for writing to the environment; uv and the other programs inherit it
 
     @property
     def python(self) -> Path:
@@ -63,7 +63,7 @@ class Making:
 
 
 def make(making: Making) -> Path | None:
-    """Make an environment and return its Python; None if no index offers a package of the lock file."""
+    """Make an environment and return its Python; None if no index offers the package that the lock file needs."""
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     version = ".".join(map(str, making.version))
     if path.exists():
@@ -132,7 +132,7 @@ def _refuse_without_room(making: Making) -> None:
 
 
 def _is_offered(making: Making, show: Show) -> bool:
-    """Whether uv, as this machine is set up, is offered what the lock file needs."""
+    """Return whether an index of this machine offers uv the package that the lock file needs."""
     wanted = making.lock_file.offered
     if not wanted:
         return True
@@ -140,7 +140,7 @@ def _is_offered(making: Making, show: Show) -> bool:
     ended = run(making, [*_install(making), "--dry-run", wanted])
     if ended.exit_code == 0:
         return True
-    # A network that is down must not pass for an answer: it would send people to the larger build.
+    # Without a network the answer is unknown. It must not count as a no, which would select a larger build.
     text = "\n".join(ended.lines)
     if NOT_OFFERED not in text or re.search(NO_ANSWER, text):
         raise _failure(making, "uv", ended.lines)
@@ -149,14 +149,14 @@ def _is_offered(making: Making, show: Show) -> bool:
 
 def install(making: Making, show: Show) -> None:
     lock_text = making.lock_file.path.read_text()
-    # The exact version: uv takes torch==2.13.0 as met by 2.13.0+cpu, if an index has it.
+    # Pin exact versions with ===: for uv, 2.13.0+cpu satisfies torch==2.13.0 if an index has it.
     pins = PIN.sub(r"\1===", lock_text)
     if re.search(BUILT, lock_text):
         _install_pins(making, "builder.lock", "".join(re.findall(BUILDER, pins)), lambda _line: None)
     downloads = downloaded = 0
 
     def follow(line: str) -> None:
-        """Show uv's progress. It names downloads of packages above 1 MB, and reports when all are complete."""
+        """Show the progress in uv's output, which names each download above 1 MB when it starts and ends."""
         nonlocal downloads, downloaded
         if line.startswith("Prepared "):
             show("installing")
@@ -186,7 +186,7 @@ def _install(making: Making) -> list[str]:
 def _succeed(
     making: Making, doing: str, command: list[str], on_line: Callable[[str], None] = lambda _line: None
 ) -> None:
-    """Run one program; RunError with its words if it fails."""
+    """Run one program. If it fails, raise RunError with the causes from its output."""
     ended = run(making, command, on_line)
     if ended.exit_code != 0:
         raise _failure(making, doing, ended.lines)
@@ -211,7 +211,7 @@ class ProgramResult(NamedTuple):
 
 
 def run(making: Making, command: list[str], on_line: Callable[[str], None] = lambda _line: None) -> ProgramResult:
-    """Run one program, its output into the log file."""
+    """Run one program and append its output to the log file."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -222,8 +222,8 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
         env=uv.variables(making.pip),
         cwd=making.path.parent,
         start_new_session=True,  # a separate process group, which can be ended as a whole
-        # The program holds the lock too: if this process is killed, no other process may write
-        # into the environment before the program has ended.
+        # The program also holds the lock: if this process is killed, no other process may write
+        # to the environment until the program has ended.
         pass_fds=(making.lock,),
     )
     assert process.stdout is not None
@@ -234,13 +234,13 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
                 line = hidden(raw)
                 lines.append(line.rstrip("\n"))
                 on_line(line)
-                # On a full disk, uv's output must still be read, because it reports that.
+                # On a full disk, keep reading uv's output, because it reports the full disk.
                 with contextlib.suppress(OSError):
                     log.write(line)
                     log.flush()
         return ProgramResult(process.wait(), lines)
     except BaseException:
-        for number in ASKED_FIRST:  # it leads its own group, and its children are in it
+        for number in ASKED_FIRST:  # signal the program's process group, which includes its children
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The interpreters that a site or --python names: refused if no run could start with them, and written down."""
+"""The interpreters that a site or --python names: refuse unusable ones, and record the origin of the others."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from launch.environments.python_report import PROGRAM, PythonReport, ask_python,
 from launch.environments.runtime import Origin, Runtime
 from launch.machine import processes
 
-SECONDS = 120  # a first look at hundreds of packages on a shared disk
+SECONDS = 120  # the first read of hundreds of packages from a shared disk is slow
 
 
 class OwnPython(Runtime):
@@ -35,7 +35,7 @@ class OwnPython(Runtime):
 
 
 def python_of(site: Site, engine: str) -> Path:
-    """Return the site's Python for an engine; RequestError if it names none."""
+    """Return the site's Python for an engine; RequestError if the site does not name one."""
     python = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
     if not python:
         raise RequestError(
@@ -47,11 +47,11 @@ def python_of(site: Site, engine: str) -> Path:
 
 
 def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
-    """Raise RequestError if no run could start with it, as far as this machine can know."""
+    """Raise RequestError if no run could start with the site's Python, as far as this machine can know."""
     python = python_of(site, engine)
     if not python.is_file() or not os.access(python, os.X_OK):
         raise _refusal(site, python, "does not exist or is not executable", "")
-    # By its folder: what a virtual environment's `python` links to may be each node's own.
+    # Check the folder, not the link's target: `python` of a virtual environment may link to each node's own Python.
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
     if not any(python.parent.resolve().is_relative_to(folder) for folder in shared):
         why = f"shared_folders of the site: {', '.join(map(str, shared))}"
@@ -70,7 +70,7 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
 
 
 def origin(site: Site, spec: EnvironmentSpec, engine: str) -> Origin:
-    """Return what a run writes down of it."""
+    """Return the origin of the site's Python, which a run records."""
     python = python_of(site, engine)
     report = _ask(python, module_of(spec))
     known: Origin = {"python_version": None, "not_asked": report} if isinstance(report, str) else report.origin()
@@ -79,7 +79,7 @@ def origin(site: Site, spec: EnvironmentSpec, engine: str) -> Origin:
 
 
 def _ask(python: Path, module: str) -> PythonReport | str:
-    """Return its report, or why it does not run on this machine (the nodes may be others)."""
+    """Return the report of a Python, or why it does not run on this machine. The nodes may differ."""
     report = ask_python(
         (str(python), str(PROGRAM), module), SECONDS, tuple(processes.inherited_environment().items())
     )

@@ -1,6 +1,6 @@
 """The report of a Python: its version, its machine and its packages.
 
-The program that asks, on this machine, on a node or in an image, is launch/inside/python_check.py.
+launch/inside/python_check.py is the program that reports, on this machine, on a node or in an image.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from launch.environments.container_programs import last_line
 from launch.machine import processes
 
 PROGRAM = Path(__file__).parents[1] / "inside" / "python_check.py"
-OLDEST = (3, 11)  # the workers are started with -P, which came with it
+OLDEST = (3, 11)  # the first version with -P, with which the workers are started
 
 
 class PythonReport(Value, frozen=True):
-    """The answer of one Python."""
+    """The report of one Python."""
 
     machine: str  # x86_64, aarch64
     python: str
     packages: dict[str, str]  # name -> version
-    missing: list[str]  # of the modules that were asked for
+    missing: list[str]  # those of the requested modules that it does not have
 
     def problem(self, modules: Collection[str]) -> str:
-        """Return why no worker that needs one of the modules can run with it; empty if one may."""
+        """Return why a worker that needs these modules cannot run with this Python; empty if no reason is known."""
         for module in self.missing:
             if module in modules:
                 return f"its Python {self.python} has no module '{module}'"
@@ -39,7 +39,7 @@ class PythonReport(Value, frozen=True):
         return ""
 
     def origin(self) -> dict[str, str | None]:
-        """Return what a run writes down of it."""
+        """Return the origin of this Python, which a run records."""
         packages = " ".join(f"{name}=={version}" for name, version in self.packages.items())
         return {
             "python_version": self.python,
@@ -49,7 +49,7 @@ class PythonReport(Value, frozen=True):
 
 
 def module_of(spec: EnvironmentSpec) -> str:
-    """Return the module that is asked for: the package whose import proves an environment."""
+    """Return the module that a Python must have: the package of the environment's import check."""
     return spec.import_check.partition(".")[0]
 
 
@@ -57,7 +57,7 @@ def module_of(spec: EnvironmentSpec) -> str:
 def ask_python(
     command: tuple[str, ...], seconds: float, variables: tuple[tuple[str, str], ...]
 ) -> PythonReport | str:
-    """Return the report of the Python that a command starts with PROGRAM, or why it failed."""
+    """Run `command`, which starts a Python with PROGRAM. Return its report, or why it failed."""
     try:
         done = processes.ask(command, seconds, dict(variables))
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,7 +1,7 @@
 """The interface of runtimes, which start the programs of a run. selection.py chooses one for a benchmark.
 
-venvs.py holds Stepmark's own environments, container.py the containers of this machine, image_files.py the images of
-a cluster, and own_python.py the user's interpreters.
+venvs.py implements it for Stepmark's own environments, container.py for the containers of this machine,
+image_files.py for the images of a cluster, and own_python.py for the user's interpreters.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from typing import Protocol
 from benchmarks.backend import EnvironmentSpec
 from benchmarks.values import Benchmark, Phase
 
-Origin = dict[str, str | None]  # what a run writes down of its environment
+Origin = dict[str, str | None]  # the facts about its environment that a run records
 
 
 class Containers(Protocol):
@@ -26,39 +26,39 @@ class Containers(Protocol):
 
 
 class Runtime(ABC):
-    """The runtime of one benchmark at its site."""
+    """The runtime of one benchmark at the benchmark's site."""
 
     def __init__(self, benchmark: Benchmark, spec: EnvironmentSpec) -> None:
         self.benchmark, self.spec = benchmark, spec
 
     @abstractmethod
     def refuse(self) -> None:
-        """Raise RequestError if it is missing or known to be unfit. Makes nothing."""
+        """Raise RequestError if the runtime cannot be used. Create nothing."""
 
     @abstractmethod
     def planned_python(self) -> str:
-        """Return the Python as a job script names it before anything is made."""
+        """Return the path of the Python for a job script, before the environment exists."""
 
     @abstractmethod
     def prepare(self) -> tuple[str, Origin]:
-        """Make what is missing, and return the Python with its origin."""
+        """Create or pull what is missing, and return the Python with its origin."""
 
     def image_file(self) -> Path | None:
-        """Return the image that a cluster's job starts; None if it starts none. RequestError if none is known."""
+        """Return the image that a cluster's job starts; None without a container. RequestError if it is unknown."""
         return None
 
     def identity(self) -> str | None:
-        """Return the identity of its programs beyond their names; None if it is not known yet."""
+        """Return a digest of the image or packages, empty if lock files fix them; None if it is not known yet."""
         return ""
 
     def containers(self, run: Path) -> Containers | None:  # noqa: ARG002
-        """Return what puts the tasks of a run into containers on this machine; None if they are processes."""
+        """Return the object that starts tasks in containers on this machine; None if tasks are plain processes."""
         return None
 
     def preview(self, run: Path) -> str:  # noqa: ARG002
-        """Return what a dry run shows of it: how a container is started, or what is made first."""
+        """Return the text for a dry run: the command of a container, or the environment that is created first."""
         return ""
 
     def installed_python(self) -> Path | None:
-        """Return the Python on this machine that has the framework; None if it is not installed yet."""
+        """Return a Python on this machine that has the framework; None if it is not installed yet."""
         return None

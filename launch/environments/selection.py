@@ -1,4 +1,4 @@
-"""Choose the runtime of a benchmark: the only place that distinguishes the runtimes of sites."""
+"""Choose the runtime of a benchmark. Only this module distinguishes the runtimes of sites."""
 
 from benchmarks.backend import Backend, backends
 from benchmarks.errors import RequestError, nearest
@@ -7,13 +7,13 @@ from launch.environments.runtime import Runtime
 
 
 def runtime_of(benchmark: Benchmark, backend: Backend, platform: str | None = None) -> Runtime:
-    """Return the runtime of a benchmark; `platform` asks for that of other devices.
+    """Return the runtime of a benchmark; `platform` overrides the platform of the benchmark's hardware.
 
-    RequestError for an engine that exists only in an image, at a site without containers.
+    Raise RequestError if the engine exists only in an image and the site does not use containers.
     """
     spec = backend.environment(benchmark.engine, platform or benchmark.hardware.platform)
     runtime = benchmark.site.runtime
-    # An interpreter may have the framework for any devices, unlike Stepmark's own lock files.
+    # The user's interpreter may have the framework for any device, so no lock file for this platform is needed.
     own = backend.environment(benchmark.engine) if runtime == "python" else spec
     if runtime != "container" and not own.locks:
         raise RequestError(

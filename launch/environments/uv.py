@@ -1,4 +1,4 @@
-"""uv as this machine is set up: its command and variables, and the Pythons it finds."""
+"""uv's command, its variables on this machine, and the Pythons that it finds."""
 
 import ast
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 Version = tuple[int, int]
 
-# A setting of pip (pip.conf, PIP_*) -> the variable by which uv takes the same.
+# A setting of pip (pip.conf, PIP_*) -> the equivalent variable of uv.
 OF_PIP = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -24,11 +24,11 @@ OF_PIP = {
     "retries": "UV_HTTP_RETRIES",
 }
 DEFAULTS = {
-    "UV_NO_WRAP": "1",  # its words are searched
-    "UV_PYTHON_DOWNLOADS": "never",  # Pythons are the person's to install
-    "UV_INDEX_STRATEGY": "unsafe-best-match",  # all indexes are asked, as pip asks them; the hashes are proved
+    "UV_NO_WRAP": "1",  # making.py searches uv's output for whole lines
+    "UV_PYTHON_DOWNLOADS": "never",  # the user decides which Pythons to install
+    "UV_INDEX_STRATEGY": "unsafe-best-match",  # search all indexes, like pip; the hashes make that safe
 }
-# What would send packages elsewhere than into the environment, or contradict its lock file.
+# Variables that would install packages outside the environment, or contradict its lock file.
 UNWANTED = re.compile(
     "PYTHONPATH|PYTHONHOME|VIRTUAL_ENV|UV_(CONSTRAINT|OVERRIDE|EXCLUDE|EXCLUDE_NEWER|BUILD_CONSTRAINT|PRERELEASE|"
     "REQUIRE_HASHES|NO_VERIFY_HASHES|NO_BINARY|NO_BINARY_PACKAGE|NO_BUILD|NO_BUILD_PACKAGE|TORCH_BACKEND|"
@@ -44,7 +44,7 @@ def command(*words: str) -> list[str]:
 
 
 def variables(pip: dict[str, str]) -> dict[str, str]:
-    """Return what uv is started with, given pip's settings; the user's own variables win."""
+    """Return the variables for uv, translated from pip's settings; the user's own variables have priority."""
     translated = {OF_PIP[name]: " ".join(value.split()) for name, value in pip.items() if name in OF_PIP}
     if "UV_FIND_LINKS" in translated:
         translated["UV_FIND_LINKS"] = translated["UV_FIND_LINKS"].replace(" ", ",")
@@ -53,12 +53,12 @@ def variables(pip: dict[str, str]) -> dict[str, str]:
 
 
 def without_index(pip: dict[str, str]) -> list[str]:
-    """uv's option for pip's no-index, for which it has no variable."""
+    """Return uv's option for pip's setting no-index, for which uv does not have a variable."""
     return ["--no-index"] if pip.get("no-index", "0").lower() in ("1", "true", "yes", "on", "y", "t") else []
 
 
 def pip_settings() -> dict[str, str]:
-    """Return pip's settings on this machine: of its files, then of its variables."""
+    """Return pip's settings on this machine, from its files and then from its variables."""
     command = [sys.executable, "-I", "-m", "pip", "config", "list"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     found: dict[str, str] = {}
@@ -72,7 +72,7 @@ def pip_settings() -> dict[str, str]:
 
 
 def find_pythons(versions: Iterable[Version]) -> dict[Version, Path]:
-    """Return one Python of each version: the launcher's own, of PATH, of uv or of pyenv. uv downloads none."""
+    """Return one installed Python per version, from the launcher, PATH, uv or pyenv. uv downloads no Python."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     of_pyenv = sorted(map(str, pyenv.glob("versions/*/bin")), reverse=True)
     search = {"PATH": os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", ""), *of_pyenv])}

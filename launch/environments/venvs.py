@@ -1,4 +1,4 @@
-"""The virtual environments of backends: their paths, their completeness, and how to get one.
+"""The virtual environments of backends: find a complete one, or have it created.
 
 An environment is made on first use, from the first of its backend's lock files that this machine can use, and then
 reused. Its `complete` marker is written last. Every program that writes into an environment, including uv and
@@ -27,16 +27,16 @@ from launch.environments.runtime import Origin, Runtime
 from launch.terminal.places import exposed_parents, stepmark_home
 from launch.terminal.progress import say
 
-MARKER = "complete"  # the file that an environment has when it is whole
+MARKER = "complete"  # the file that only a complete environment has
 
 Version = tuple[int, int]
 
 
 class Venv(Runtime):
-    """An environment of Stepmark's own."""
+    """A virtual environment that Stepmark creates."""
 
     def refuse(self) -> None:
-        """A driver on a cluster's nodes is theirs to know."""
+        """Refuse a driver that is too old on this machine. The drivers of a cluster's nodes are not known here."""
         if self.benchmark.site.slurm is None and self.benchmark.hardware.platform == "cuda":
             from benchmarks.machine import refusals
             from launch.machine import machine_gpus
@@ -46,7 +46,7 @@ class Venv(Runtime):
                 raise too_old
 
     def planned_python(self) -> str:
-        lock = self.spec.locks[0]  # an environment is made with the newest Python that its first lock file takes
+        lock = self.spec.locks[0]  # the path below assumes the first lock file and its newest Python
         to_be = environment_path(self.spec, lock, lock.python_maximum) / "bin" / "python"
         return str(python_of(self.spec) or to_be)
 
@@ -61,12 +61,12 @@ class Venv(Runtime):
         return f"environment '{self.spec.name}' is made on first use from {lock.path.name}, about {lock.size_gb:g} GB"
 
     def installed_python(self) -> Path | None:
-        with contextlib.suppress(RequestError):  # no home folder: who needs the environment is refused
+        with contextlib.suppress(RequestError):  # without a home folder, a run that needs the environment is refused
             return python_of(self.spec)
         return None
 
 
-# --- places -----------------------------------------------------------------------------------
+# --- paths ------------------------------------------------------------------------------------
 
 
 def environments_root() -> Path:
@@ -88,7 +88,7 @@ def _lock_digest(lock_file: LockFile) -> str:
 
 
 def fitting_versions(*locks: LockFile) -> list[Version]:
-    """The Python versions the lock files were made for, the preferred first, which is the oldest."""
+    """Return the Python versions that the lock files support, the oldest first."""
     return sorted(
         {
             (lock.python_minimum[0], minor)
@@ -99,7 +99,7 @@ def fitting_versions(*locks: LockFile) -> list[Version]:
 
 
 def span(locks: Sequence[LockFile]) -> str:
-    """The Pythons the lock files fit, in words: "3.11", "3.12 to 3.13"."""
+    """Return the Python versions that the lock files support as a text: "3.11", "3.12 to 3.13"."""
     versions = fitting_versions(*locks)
     first, last = (f"{major}.{minor}" for major, minor in (versions[0], versions[-1]))
     return first if first == last else f"{first} to {last}"
@@ -109,12 +109,12 @@ def span(locks: Sequence[LockFile]) -> str:
 
 
 def python_of(spec: EnvironmentSpec) -> Path | None:
-    """The Python of the environment if that is whole; starts nothing and takes about a millisecond."""
+    """Return the Python of a complete environment, otherwise None. Takes a millisecond and starts no program."""
     for lock_file in spec.locks:
         for version in fitting_versions(lock_file):
             path = environment_path(spec, lock_file, version)
             python = path / "bin" / "python"
-            # The link is followed: an environment whose base Python was removed is not whole.
+            # os.access follows the link: an environment whose base Python was removed is not complete.
             if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
                 _refuse_another_writer(spec, path, path / "bin")
                 return python
@@ -122,7 +122,7 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
 
 
 def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
-    """Refuse an environment that another user than root made or could change: its programs would run as this user."""
+    """Refuse an environment that another user, except root, made or could change: its programs run as this user."""
     for place in (*exposed_parents(stepmark_home()), stepmark_home(), environments_root(), *own):
         status = place.stat()
         if status.st_uid not in (os.geteuid(), 0):
@@ -148,14 +148,14 @@ def _is_private(group: int) -> bool:
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:
-    """Its name, and the lock file that the environment of this Python was made from: none if it has changed since."""
+    """Return the environment's name and lock file; the latter is None if the lock file has changed since."""
     digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
     names = {_lock_digest(lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
 
 
 def ensure(spec: EnvironmentSpec) -> Path:
-    """The Python of the environment, which is made first if need be."""
+    """Return the Python of the environment; create the environment if it does not exist."""
     if not spec.locks:
         raise RequestError(
             f"'{spec.name}' exists only as a container, not as a virtual environment",
@@ -177,7 +177,7 @@ def ensure(spec: EnvironmentSpec) -> Path:
 
 
 def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int) -> Path:
-    """The Python of an environment made from the first lock file that this machine can use."""
+    """Make an environment from the first lock file that this machine can use, and return its Python."""
     from launch.environments import making, uv
 
     pythons, pip = uv.find_pythons(fitting_versions(*spec.locks)), uv.pip_settings()
@@ -224,7 +224,7 @@ def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
 def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
     """Hold the `.making` file of an environment; wait with a message while another process holds it.
 
-    Its name has no lock file, because the lock file is only chosen while it is held.
+    The name of this file does not depend on the lock file, which is chosen later.
     """
     root = environments_root()
     path = root / f"{spec.name}.making"
@@ -250,4 +250,4 @@ def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
     finally:
-        os.close(descriptor)  # which unlocks it, unless a program we started lives on
+        os.close(descriptor)  # this unlocks the file, unless a program that Stepmark started still runs

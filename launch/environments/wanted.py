@@ -1,4 +1,4 @@
-"""The targets of a site's set-up: the requested engines, their environments, and the images of the nodes."""
+"""The inputs of a site's set-up: the requested engines, their environments, and the images for the nodes."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from benchmarks.values import Hardware, ImageNames, JobOptions, Site, Value
 
 @dataclass(frozen=True)
 class Work:
-    """The set-up of a site."""
+    """The request to set up a site."""
 
     site: Site
     options: JobOptions
-    minutes: int | None  # of the job, if the user gives them
+    minutes: int | None  # the time limit of the job, if the user passes one
     engines: dict[str, EnvironmentSpec]
     out: Path  # the folder of the site's results
     force: bool  # import existing images again
-    devices: Sequence[Hardware]  # of the site's nodes
-    image: str | None = None  # instead of those that the site or Stepmark names
-    repositories: Sequence[Repository] = ()  # that programs read from Hugging Face
+    devices: Sequence[Hardware]  # the hardware of the site's nodes
+    image: str | None = None  # replaces the image that the site or Stepmark names
+    repositories: Sequence[Repository] = ()  # the repositories that programs read from Hugging Face
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
     """Return the platforms whose environments a site needs; the CPU if it names no devices."""
     hardware = site.slurm.hardware if site.slurm else []
     if site.runtime != "venv":
-        return ["cpu"]  # an image is the same for all devices
+        return ["cpu"]  # an image or interpreter is the same for all devices
     return sorted({configs.hardware(name).platform for name in hardware}) or ["cpu"]
 
 
@@ -48,10 +48,10 @@ def specs(
     model: str | None = None,
     on: Collection[str] = (),
 ) -> dict[str, EnvironmentSpec]:
-    """Return "backend/engine" -> its environment, for all engines or the named one.
+    """Return the environment of every engine, or of the named one, by "backend/engine".
 
-    With a model but no engine, use the engine of each backend that a run without --engine gets. `on` names devices;
-    if no recipe of the model is for them, other recipes count.
+    With a model but no engine, use the engine of each backend that a run without --engine gets. `on` limits the
+    recipes to those for the named devices, unless the model has no recipe for them.
     """
     chosen = [find_backend(backend)] if backend else list(backends().values())
     all_engines = sorted({name for one in chosen for name in one.engines})
@@ -76,7 +76,7 @@ def specs(
 def refuse_untrainable(
     engines: dict[str, EnvironmentSpec], site: Site, model: str, devices: Sequence[Hardware], configs: Configs
 ) -> None:
-    """RequestError if run.py would refuse the model in an environment of the site, on every device for every task."""
+    """Raise RequestError if run.py would refuse the model for every device and task with an engine of the site."""
     for name, spec in engines.items():
         backend = find_backend(name.partition("/")[0])
         wanted = Request(backend=backend.name, engine=engine_of(name), model=model, site=site.name)
@@ -96,12 +96,12 @@ def _trains(model: str | None, backend: str, engine: str, configs: Configs, on: 
 
 
 def devices_of(site: Site, configs: Configs) -> list[Hardware]:
-    """The devices of the site's nodes."""
+    """Return the devices of the site's nodes."""
     return [configs.hardware(name) for name in site.slurm.hardware] if site.slurm else []
 
 
 def engine_of(name: str) -> str:
-    """ "backend/engine (platform)" -> engine."""
+    """Return the engine in "backend/engine (platform)"."""
     return name.rpartition("/")[2].partition(" ")[0]
 
 
@@ -111,7 +111,7 @@ def engine_of(name: str) -> str:
 class WantedImage(Value, frozen=True):
     """One container image, and the engines that run in it."""
 
-    image: str  # as the registry names it
+    image: str  # its name in the registry
     path: Path
     engines: list[str]
 
@@ -122,7 +122,7 @@ def wanted_images(
     devices: Sequence[Hardware] | None = None,
     typed: str | None = None,
 ) -> list[WantedImage]:
-    """Every image once. Engines without one are not for a site of containers."""
+    """Return every image once, with its engines. Engines without an image are skipped."""
     if engines is None:
         engines = specs(Configs())
     found: dict[str, WantedImage] = {}
@@ -138,7 +138,7 @@ def wanted_images(
 
 
 def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str | None) -> str:
-    """Return the image of an engine at a site; empty without containers. Raise RequestError if it is unknown."""
+    """Return the image of an engine at a site; "" without containers. Raise RequestError if it is unknown."""
     own: ImageNames = next(
         backend.environment(engine).image for backend in backends().values() if engine in backend.engines
     )
