@@ -1,1 +1,1 @@
-"""One run on this machine, from its folder to its result; its ranks, screen, samples and provenance."""
+"""One run on this machine, from its folder to its result: its ranks, screen, telemetry and provenance."""

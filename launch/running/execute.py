@@ -1,4 +1,4 @@
-"""One run from its first file to its result: folder, provenance, the phases on this machine, result."""
+"""One run from its first file to its result: write the folder and provenance, run the phases, write the result."""
 
 import contextlib
 import fcntl
@@ -44,9 +44,9 @@ def execute(
     telemetry: bool = True,
     labels: Labels = NO_LABELS,
 ) -> Result:
-    """Run a benchmark on this machine and show its result, which is recomputed from the raw files as verify does it.
+    """Run a benchmark on this machine and show its result, which is recomputed from the raw files as in verify.
 
-    Ctrl-C ends the workers. When the last of them has ended, it waits until the result is written and shown.
+    Ctrl-C ends the workers. A Ctrl-C after the last worker has ended waits until the result is written and shown.
     """
     folder = RunFolder.create(output_dir, run_id)
     try:
@@ -104,7 +104,7 @@ def begin(
 
 
 def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
-    """Refuse a folder with blanks in its name, because XLA and profilers split their options at blanks."""
+    """Refuse a folder with spaces or quotes in its path, because XLA and profilers split their options there."""
     words = [phase.environment.get("XLA_FLAGS", "") for phase in plan.phases]
     words += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
     if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in words):
@@ -144,7 +144,7 @@ def _run_phases(
                     lambda: local.lost_gpu(folder.telemetry_dir(1)),
                 )
             if any(process.exit_code != 0 or process.interrupted for process in ended):
-                break  # what comes after rests on this phase
+                break  # later phases depend on this phase
 
 
 def _take(screen: Screen, sink: "StepSink", steps: list[Step]) -> None:
@@ -153,7 +153,7 @@ def _take(screen: Screen, sink: "StepSink", steps: list[Step]) -> None:
 
 @retried
 def finish(folder: RunFolder, backend: Backend) -> Result:
-    """Seal the raw files of a run that has ended, and make its result from them."""
+    """Record the digests of an ended run's raw files, and make the result from these files."""
     about = folder.provenance()
     benchmark, plan = folder.benchmark(), folder.plan()
     records = [
@@ -179,18 +179,18 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
 
 
 def store_result(folder: RunFolder, backend: Backend) -> Result:
-    """Write steps.jsonl and result.json as the raw files have them."""
+    """Recompute steps.jsonl and result.json from the raw files, and write them."""
     result, steps = recompute(folder, backend)
     folder.write_steps(steps)
     folder.write(RESULT, result)
     return result
 
 
-# --- its steps as they come ---------------------------------------------------------------------
+# --- the steps while the run trains -------------------------------------------------------------
 
 
 class StepSink:
-    """Write every step when it is read. If several launchers follow a run, only the first one writes."""
+    """Writes each step as soon as it is read. If several launchers follow a run, only the first one writes."""
 
     def __init__(self, folder: RunFolder, benchmark: Benchmark) -> None:
         self._path = folder.path / STEPS
@@ -204,11 +204,11 @@ class StepSink:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # another launcher writes them
+        except BlockingIOError:  # another launcher writes the steps
             return self
         except OSError:  # a file system without locks
             pass
-        # Steps that an earlier launcher wrote are read again from the raw files.
+        # Remove the steps that an earlier launcher wrote: this one reads all steps again from the raw files.
         os.ftruncate(self._descriptor, 0)
         self._begin_events()
         return self
@@ -225,7 +225,7 @@ class StepSink:
             self._events.close()
 
     def take(self, steps: list[Step]) -> list[Step]:
-        """The same steps with their tokens, written down."""
+        """Write the steps, and return them with their number of tokens."""
         counted = [msgspec.structs.replace(step, tokens=self._tokens) for step in steps]
         if self._events is None:
             return counted
@@ -234,7 +234,7 @@ class StepSink:
             while text:
                 text = text[os.write(self._descriptor, text) :]
         except OSError as error:
-            if not self._queued:  # of a job that trains on, this is not how it ended
+            if not self._queued:  # a queued job continues to train, so this is not its end
                 mark_write_failure(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps so far and the raw files are kept"
             raise cannot_write(error, self._path, why, f"python launch/{REPAIR} {self._path.parent}") from None
@@ -243,7 +243,7 @@ class StepSink:
 
 
 # --- provenance ---------------------------------------------------------------------------------
-# Secrets never reach it.
+# It never contains secrets.
 
 
 def collect_provenance(
@@ -253,7 +253,7 @@ def collect_provenance(
     notes: list[str],
     places: dict[str, processes.Places],
 ) -> dict[str, Any]:
-    """Return everything that is known before a run starts; `places` fills in the paths of each phase."""
+    """Return the facts that are known before a run starts; `places` gives the paths of each phase."""
     return {
         "stepmark": VERSION,
         "command": [hidden(word) for word in command],
@@ -277,7 +277,7 @@ def collect_provenance(
 
 
 def ignored_variables() -> list[str]:
-    """Return a note on variables of the user's shell that the run does not get."""
+    """Return a note that names the variables of the user's shell that the run does not inherit."""
     names = sorted(name for name in os.environ if not processes.is_inherited(name))
     return [f"variables that the run does not inherit: {', '.join(names)}"] if names else []
 
@@ -287,7 +287,7 @@ def redacted(variables: dict[str, str]) -> dict[str, str]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit and whether it was changed; None outside a checkout."""
+    """Return the commit of a checkout and its number of changed files; None outside a checkout."""
     git = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
         done = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)

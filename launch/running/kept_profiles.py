@@ -1,8 +1,8 @@
 """PGLE profiles kept next to the runs: <output_dir>/pgle-profiles/KEY/ with profile.pbtxt and profile.json.
 
-A run that makes a profile and proves that it was read stores it here. A later run of the same program copies it into
-its own folder, so that each run folder is complete. In a container, the key includes the image's size and date,
-because another image of the same name compiles another program.
+A run that makes a profile and proves that XLA read it stores the profile here. A later run of the same program copies
+it, so that each run folder is complete. For a container, the folder's name includes a digest of the image, because
+another image of the same name compiles another program.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from launch.terminal.progress import note
 FOLDER = "pgle-profiles"
 COSTS = "profile.pbtxt"
 ABOUT = "profile.json"
-REFUSED = "the profile cannot be used"  # as a worker says (profile_identity.py)
+REFUSED = "the profile cannot be used"  # words of the worker's message (profile_identity.py)
 
 
 def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
     """Return the key of the complete profile that an earlier run left for a benchmark, or an empty text."""
     key = backend.profile_key(benchmark) if isinstance(backend, GuidedByProfiles) else None
     identity = None
-    with contextlib.suppress(RequestError):  # one of the refusals
+    with contextlib.suppress(RequestError):  # the refusals report this error
         identity = runtime_of(benchmark, backend).identity()
     if key is None or identity is None:
         return ""
@@ -53,7 +53,7 @@ def take(folder: RunFolder, benchmark: Benchmark, origin: Mapping[str, str | Non
 
 
 def _identity_in(origin: Mapping[str, str | None]) -> str:
-    """Return a runtime's identity as a run has written it down."""
+    """Return a runtime's identity from the origin that a run recorded."""
     return origin.get("image_digest") or origin.get("packages_sha256") or ""
 
 
@@ -62,7 +62,7 @@ def _place_of(output_dir: Path, key: str, identity: str) -> Path:
 
 
 def keep(folder: RunFolder, result: Result) -> None:
-    """The profile that a run has made and proven, or none that a worker has refused. Called when a run has ended."""
+    """After a run, store a profile that it made and that XLA applied. Remove a kept profile that a worker refused."""
     identity = _identity_in(folder.provenance().get("environment", {}))
     key = folder.benchmark().instruments.pgle_profile
     if key and any(REFUSED in reason for reason in result.reasons):
@@ -73,7 +73,7 @@ def keep(folder: RunFolder, result: Result) -> None:
     if seen is None or not seen.applied or seen.profile is None:
         return
     wanted = seen.profile
-    made = folder.path.glob(f"attempt-*/*/{ABOUT}")  # each attempt makes one
+    made = folder.path.glob(f"attempt-*/*/{ABOUT}")  # each attempt makes a profile
     source = next((path.parent for path in made if files.read_json(path, PgleProfile).sha256 == wanted.sha256), None)
     place = _place_of(folder.path.parent, wanted.key, identity)
     if source is None or place.exists():
@@ -83,6 +83,6 @@ def keep(folder: RunFolder, result: Result) -> None:
     shutil.copyfile(source / COSTS, temporary / COSTS)
     (temporary / ABOUT).write_text(json_text(msgspec.structs.replace(wanted, made_in=folder.run_id)))
     temporary.chmod(0o755)
-    with contextlib.suppress(OSError):  # another run was quicker
+    with contextlib.suppress(OSError):  # another run has just stored the same profile
         temporary.rename(place)
     shutil.rmtree(temporary, ignore_errors=True)

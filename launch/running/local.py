@@ -1,4 +1,4 @@
-"""The site `local`: run the phases of a plan and the sampler as processes of this machine, and end them all.
+"""The site `local`: run the phases of a plan and the telemetry sampler as processes of this machine, and end them.
 
 On a cluster the job script starts the same sampler.
 """
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from launch.environments.runtime import Containers
 
 POLL_SECONDS = 0.1
-LOOK_SECONDS = 0.5  # between two looks at the steps: reading them takes time from a CPU that trains
-# Ranks wait for a lost one for ever; after the first failure the others get this long.
+LOOK_SECONDS = 0.5  # between two reads of the steps: reading takes time from a CPU that trains
+# Ranks wait forever for a lost rank. After the first failure, the other ranks get this long to end.
 GRACE_SECONDS = 10.0
 
 SAMPLER = REPOSITORY / "benchmarks" / "inside" / "node_sampler.py"
 SAMPLER_LOG = "node_sampler.log"
-TAIL_BYTES = 2**16  # more than the line of a sample
-END_SECONDS = 2.0  # for a last sample; a driver that hangs must not hold a run
+TAIL_BYTES = 2**16  # longer than the line of a sample
+END_SECONDS = 2.0  # how long the sampler may take to end; a driver that hangs must not block a run
 
 
 def run_phase(
@@ -47,10 +47,10 @@ def run_phase(
     on_end: Callable[[], None] | None = None,
     broken: Callable[[], bool] = lambda: False,
 ) -> list[ProcessEnd]:
-    """Start the tasks of a phase, hand on their steps while they train, and say how each ended.
+    """Start the tasks of a phase, pass their steps to `on_steps` while they train, and return how each task ended.
 
-    `on_end` is called as soon as none of them trains any more. `broken` says whether the machine has lost what they
-    need, which no task may ever notice.
+    `on_end` is called as soon as no task trains any more. `broken` returns whether the machine has lost a device that
+    the tasks need; the tasks themselves may never notice that.
     """
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
@@ -73,7 +73,7 @@ def run_phase(
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)
     finally:
-        killed = stop(tasks)  # no worker may outlive this, even after Ctrl-C or on a full disk
+        killed = stop(tasks)  # no worker may outlive this function, even after Ctrl-C or on a full disk
         if containers is not None:
             containers.end(phase_dir, len(tasks))
     own_code = containers.exit_code if containers is not None else int
@@ -108,14 +108,14 @@ def _start(
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=phase_dir,
-            start_new_session=True,  # Ctrl-C reaches the workers through us, in order
+            start_new_session=True,  # Ctrl-C reaches only the launcher, which then ends the workers
         )
 
 
 def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
     first_failure: float | None = None
     looked = 0.0
-    while None in (codes := [task.poll() for task in tasks]):  # ask every task: one that waits hides none that fell
+    while None in (codes := [task.poll() for task in tasks]):  # poll all: one may have failed while another waits
         if time.monotonic() - looked >= LOOK_SECONDS:
             look()
             looked = time.monotonic()
@@ -129,11 +129,11 @@ def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], bro
 
 
 def stop(tasks: list["subprocess.Popen[bytes]"]) -> set[int]:
-    """Ask, wait, then kill; with their children. Which ones had to be killed."""
+    """End the tasks and their children: terminate, wait, then kill. Return the ranks that had to be killed."""
     deadline = time.monotonic() + GRACE_SECONDS
     asked = -1.0
     while None in [task.poll() for task in tasks] and time.monotonic() < deadline:
-        if time.monotonic() - asked >= 1:  # again and again: a program that starts up can miss the first
+        if time.monotonic() - asked >= 1:  # repeat, because a program that is starting can miss the first signal
             for task in tasks:
                 _signal_group(task, signal.SIGTERM)
             asked = time.monotonic()
@@ -172,9 +172,9 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def sample_while(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = None) -> Iterator[None]:
-    """Write `folder`/node-NAME.jsonl meanwhile. If the machine cannot be sampled, it is said, and costs no run.
+    """Sample the machine into `folder`/node-NAME.jsonl meanwhile. A failure is only reported: the run continues.
 
-    `gpus`: PCI bus ids of those that the run uses; None: all.
+    `gpus`: PCI bus ids of the GPUs that the run uses; None: all GPUs.
     """
     sampler = _start_sampler(folder, interval, gpus)
     try:
@@ -186,7 +186,7 @@ def sample_while(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None
                 sampler.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
                 sampler.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):  # hanging inside a driver, it cannot be killed
+                with contextlib.suppress(subprocess.TimeoutExpired):  # a process that hangs in a driver cannot end
                     sampler.wait(END_SECONDS)
             _say_trouble(folder / SAMPLER_LOG)
 
@@ -212,7 +212,7 @@ def _start_sampler(folder: Path, interval: float, gpus: Sequence[str] | None) ->
 
 
 def lost_gpu(folder: Path) -> bool:
-    """Whether the last sample has a GPU that answered nothing."""
+    """Return whether the last sample contains a GPU that no longer answers."""
     for path in folder.glob(samples.NODE_FILES):
         with contextlib.suppress(OSError), path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - TAIL_BYTES))

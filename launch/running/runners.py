@@ -1,6 +1,6 @@
-"""Runners start runs: a runner resolves requests at one site. The local one runs each to its end.
+"""A runner resolves requests at one site and starts the runs. The local runner runs each one to its end.
 
-A cluster's is in launch/slurm/submit.py; launch/cli/runners.py chooses between them.
+The runner of a cluster is in launch/slurm/submit.py; launch/cli/runners.py chooses between them.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan
 
 
 class Job(msgspec.Struct):
-    """The flags that determine how every run is started."""
+    """The flags that determine how runs are started."""
 
     typed: Mapping[str, Any]
     hang_timeout: float | None = None
@@ -28,7 +28,7 @@ class Job(msgspec.Struct):
     allow_busy: bool = False
 
 
-# Raises if the compiler of a run does not know its XLA flags.
+# Raises RequestError if the run's compiler does not know one of the run's XLA flags.
 FlagsRefusal = Callable[[Benchmark, Backend], None]
 
 
@@ -39,17 +39,17 @@ class Runner(ABC):
         self._configs, self._output_dir, self._job, self._refuse_flags = configs, output_dir, job, refuse_flags
 
     def resolve_offline(self, request: Request) -> Benchmark:
-        """Return what a request means, without asking whether it can run."""
+        """Return the benchmark of a request, without checking whether it can run."""
         benchmark = resolve(request, self._configs, find_backend(request.backend), self._kept_profile)
         note_other_recipes(request, benchmark, self._configs)
         return benchmark
 
     def resolve(self, request: Request) -> Benchmark:
-        """Return what a request means; the first reason why it cannot run here is raised."""
+        """Return the benchmark of a request. If it cannot run here, raise the first refusal."""
         benchmark = self.resolve_offline(request)
         for refusal in self.refusals(benchmark, patient=True):
             raise refusal
-        # Otherwise all of the plan's flags are Stepmark's own.
+        # Without these options all XLA flags come from Stepmark, and need no check.
         if benchmark.settings.xla_flags or benchmark.instruments.pgle != "off":
             self._refuse_flags(benchmark, find_backend(benchmark.backend))
         return benchmark
@@ -61,7 +61,7 @@ class Runner(ABC):
 
     @abstractmethod
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
-        """Yield all that would be refused now; `patient` waits for a cluster that does not answer at once."""
+        """Yield every reason to refuse the run now; `patient` waits for a cluster that does not answer at once."""
 
     @abstractmethod
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan: ...
@@ -75,11 +75,11 @@ class Runner(ABC):
 
     @abstractmethod
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Return those of the runs that have ended; each then has the result it can have."""
+        """Return the runs that have ended, after their results are written if possible."""
 
 
 def note_other_recipes(request: Request, benchmark: Benchmark, configs: Configs) -> None:
-    """Note recipes that fit as well as the chosen one, unless the request names it."""
+    """Print a note about other recipes that fit the request equally well, unless the request names a recipe."""
     from launch.terminal.progress import note
 
     if request.recipe is None and (others := other_recipes(benchmark, configs)):
@@ -87,7 +87,7 @@ def note_other_recipes(request: Request, benchmark: Benchmark, configs: Configs)
 
 
 class LocalRunner(Runner):
-    """Runs on this machine, one after the other."""
+    """Runs benchmarks on this machine, one after the other."""
 
     def resolve_offline(self, request: Request) -> Benchmark:
         from launch.machine import machine_gpus
@@ -107,14 +107,14 @@ class LocalRunner(Runner):
             yield from _memory_refusals(benchmark, backend)
         else:
             yield from machine_gpus.refusals(benchmark, self._configs, backend, allow_busy=self._job.allow_busy)
-        if benchmark.site.runtime != "container":  # whose programs are the image's
+        if benchmark.site.runtime != "container":  # a container has its programs in the image
             yield from _program_refusals(backend.plan(benchmark))
         yield from capture(lambda: runtime_of(benchmark, backend).refuse())
         if isinstance(backend, ReadsHub):
             from launch.assets import site_hub
 
             yield from capture(lambda: site_hub.refuse(benchmark, backend))
-        if machine_gpus.detect().gpus:  # otherwise the plan has a note
+        if machine_gpus.detect().gpus:  # without GPUs, `plan` adds a warning instead
             from benchmarks.request.refusals import without_transformer_engine
 
             yield from without_transformer_engine(benchmark, backend)
@@ -134,10 +134,10 @@ class LocalRunner(Runner):
         try:
             return runtime_of(benchmark, backend).preview(self._output_dir.absolute() / "RUN")
         except RequestError:
-            return ""  # that it is refused is said after the plan
+            return ""  # the dry run shows the refusal after the plan
 
     def start(self, benchmark: Benchmark, run_id: str) -> None:
-        """Run it to its end and show its result. KeyboardInterrupt if the user ended it."""
+        """Run the benchmark to its end and show its result. Raise KeyboardInterrupt if the user ended it."""
         from launch.running.execute import execute
 
         backend = find_backend(benchmark.backend)
@@ -146,7 +146,7 @@ class LocalRunner(Runner):
             raise KeyboardInterrupt
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """All but those that another launcher is running; a run that was cut off gets the result it can have."""
+        """Return the runs that no other launcher follows. A run that was cut off gets a result if possible."""
         from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
         from launch.running.execute import store_result
 
@@ -193,5 +193,5 @@ def _program_refusals(plan: Plan) -> Iterator[RequestError]:
 
 
 def refused_text(refusals: Iterable[StepmarkError]) -> str:
-    """Return the beginning of a dry run: everything that would be refused now."""
+    """Return the first part of a dry run's output: every reason to refuse the run now."""
     return "\n\n".join(dict.fromkeys(f"would be refused: {one}" for one in refusals))

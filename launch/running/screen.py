@@ -1,4 +1,4 @@
-"""The screen of a run: a live line while it trains, on a terminal with a bar, and eight lines at its end."""
+"""The screen of a run: a live line while it trains, with a bar on a terminal, and at most eight lines at its end."""
 
 import shlex
 import statistics
@@ -26,7 +26,7 @@ RECENT_STEPS = 10
 
 
 class Screen:
-    """Shows the steps of one run as they come. Everything goes to stderr; stdout keeps the result."""
+    """Shows the steps of one run while it trains. The steps go to stderr; only the result goes to stdout."""
 
     def __init__(self, total_steps: int, waiting_for: str) -> None:
         self._total_steps = total_steps
@@ -44,13 +44,13 @@ class Screen:
         self._shown.__exit__(*error)
 
     def waiting(self, text: str) -> None:
-        """Show what the run waits for, once per change."""
+        """Show what the run waits for, if that has changed."""
         if text != self._waiting_for:
             self._waiting_for = text
             self._show(text)
 
     def note(self, text: str) -> None:
-        """A line that stays, above the live one."""
+        """Print a permanent line above the live line."""
         say(harmless(text))
 
     def show(self, steps: list[Step]) -> None:
@@ -70,7 +70,7 @@ class Screen:
 
 
 def runs_document(folders: Iterable[RunFolder]) -> "Runs":
-    """Return runs as --json prints them."""
+    """Return the runs in the form that --json prints."""
     from launch.terminal.documents import Run, Runs
 
     runs = []
@@ -119,7 +119,7 @@ def result_lines(folder: RunFolder, result: Result, nearest: nearest_reference.N
 
 
 def _diagnosis(folder: RunFolder) -> Rows:
-    """Return the first cause in its logs. An unreadable log does not hide the result."""
+    """Return the first cause of a failure in the run's logs, or a note that the logs are unreadable."""
     from benchmarks.doctor.text import first_rows
     from benchmarks.runs.diagnosing import diagnosis_of_run
 
@@ -131,7 +131,7 @@ def _diagnosis(folder: RunFolder) -> Rows:
 
 
 def next_command(folder: RunFolder, result: Result) -> str:
-    """Return what to type next: of a failed run the diagnosis, of a profiled one its trace."""
+    """Return the next command: the diagnosis of a failed run, the trace of a profiled run, otherwise verify."""
     cancelled = bool(result.attempts) and result.attempts[-1].outcome == "cancelled"
     if result.status == "failed" and not cancelled:
         return f"python launch/doctor.py logs {shlex.quote(str(folder.path))}"
@@ -140,7 +140,7 @@ def next_command(folder: RunFolder, result: Result) -> str:
 
 
 def _short_name(folder: RunFolder) -> str:
-    """Return the run as commands find it: by the end of its name, in a folder that is not the usual one."""
+    """Return short arguments by which commands find the run: the end of its name, and --output_dir if needed."""
     parent, name = folder.path.parent, folder.path.name
     if RUN_ID.search(name) and sum(path.name.endswith(name[-4:]) for path in parent.iterdir()) == 1:
         name = name[-4:]

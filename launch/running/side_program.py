@@ -32,8 +32,8 @@ def run_side_program(
 ) -> T:
     """Return the report of the program. Raise RunError with its output if it fails or writes no report.
 
-    Only `gpus` are visible to it. A program for a CPU sees no GPU, because a CUDA build would use one. `look` is
-    called twice a second meanwhile.
+    The program sees only `gpus`. A program for a CPU sees no GPU, because a CUDA build would use one. `look` is
+    called twice a second while the program runs.
     """
     python = python_for(backend, engine, program, gpus)
     phase = Phase(
@@ -60,7 +60,7 @@ def run_side_program(
 
 
 def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
-    """Return the Python of the engine's environment, made if necessary. Refuse a driver that is too old."""
+    """Return the Python of the engine's environment, which is created if missing. Refuse a driver that is too old."""
     spec = backend.environment(engine, program.platform)
     too_old = refusals.old_driver(spec, machine_gpus.detect()) if gpus else None
     if too_old is not None:
