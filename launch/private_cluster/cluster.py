@@ -8,10 +8,10 @@ from benchmarks.errors import RequestError
 from benchmarks.values import Value
 from launch.terminal import places
 
-# How a node gets its own name: in namespaces of root, or in those of any user.
+# How a node gets its own host name: in namespaces that only root can create, or in user namespaces.
 Naming = Literal["namespaces", "user_namespaces"]
-# Who stops a job that takes more memory than it asked for: the kernel (its state is then OUT_OF_MEMORY), or
-# Slurm, which looks every second (its state is then FAILED, or its step CANCELLED, by signal 9).
+# What stops a job that uses more memory than it requested: the kernel (the job's state is then OUT_OF_MEMORY), or
+# Slurm, which checks every second (the job is then FAILED, or its step CANCELLED, by signal 9).
 MemoryLimit = Literal["kernel", "sampling"]
 
 
@@ -20,11 +20,11 @@ class Ports(Value, frozen=True):
 
     controller: int
     accounting: int
-    first_node: int  # node K listens on the K-th from here
+    first_node: int  # the port of node1; the ports of the other nodes follow
 
 
 class Cluster(Value, frozen=True):
-    """One private cluster, as it was started."""
+    """The settings with which one private cluster was started."""
 
     name: str
     nodes: int
@@ -39,7 +39,7 @@ class Cluster(Value, frozen=True):
     first_job_id: int
     ports: Ports
     folder: str
-    sockets: str  # what holds sockets, whose paths must be short
+    sockets: str  # the folder of the sockets, whose paths must be short
 
     @property
     def node_names(self) -> list[str]:
@@ -57,7 +57,7 @@ class Files:
         self.folder = folder
         self.settings = folder / "etc"
         self.slurm_conf = self.settings / "slurm.conf"
-        # For daemons and tasks on nodes: the user's slurm.conf, and where to listen.
+        # The configuration of daemons and of tasks on nodes: slurm.conf, and the addresses to listen on.
         self.daemons_conf = self.settings / "daemons.conf"
         self.hosts = self.settings / "hosts"
         self.munge_key = self.settings / "munge.key"
@@ -101,7 +101,7 @@ def read_cluster(name: str) -> Cluster | None:
 
 
 def started_cluster(name: str) -> Cluster:
-    """The cluster of this name, which must have been started."""
+    """Return the cluster of this name; RequestError if it was not started."""
     cluster = read_cluster(name)
     if cluster is None:
         names = started_names()
@@ -115,5 +115,5 @@ def started_cluster(name: str) -> Cluster:
 
 
 def started_names() -> list[str]:
-    """The clusters of this user that were started and not stopped."""
+    """Return the names of this user's clusters that were started and not stopped."""
     return sorted(record.parent.name for record in folder_of("").glob("*/cluster.json"))

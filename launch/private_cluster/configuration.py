@@ -1,4 +1,4 @@
-"""A private cluster's configuration files, as text. Pure: nothing but the templates is read, nothing is started."""
+"""The text of a private cluster's configuration files. This module only reads the templates."""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ CGROUP_CONF = (
 
 
 def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str]:
-    """Every configuration file of the cluster."""
+    """Return the text of each configuration file of the cluster, by path."""
     files = cluster.files
-    # Not for the user's srun: its host name may not be a loopback address, and steps could then not call it back.
+    # Only for the daemons: with it, steps could not reach the user's srun if the host name is not a loopback address.
     listen = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
     # The number in a device's name becomes the number in CUDA_VISIBLE_DEVICES.
     devices = f"Name=gpu Type=h100 File={files.devices}/nvidia[0-{cluster.gpus_per_node - 1}]\n"
@@ -28,7 +28,7 @@ def texts(cluster: Cluster, machine_hosts: str, password: str) -> dict[Path, str
         files.settings / "gres.conf": "AutoDetect=off\n" + (devices if cluster.gpus_per_node else ""),
         files.settings / "cgroup.conf": CGROUP_CONF if cluster.memory_limit == "kernel" else "",
         files.settings / "slurmdbd.conf": _filled("slurmdbd.conf.j2", cluster, password=password),
-        files.settings / "plugstack.conf": "",  # else the one in /etc would be read
+        files.settings / "plugstack.conf": "",  # otherwise Slurm would read the file in /etc
         files.hosts: hosts(cluster, machine_hosts),
     }
 
@@ -43,7 +43,7 @@ def _filled(template: str, cluster: Cluster, **values: Any) -> str:
 
 
 def database_sql(system_tables: str, password: str) -> str:
-    """Return the SQL of mariadb-install-db without the help tables, and the account that owns the database."""
+    """Return SQL that creates the system tables, the accounting database and the account that owns it."""
     account = f"'{DATABASE_USER}'@'localhost'"
     return f"""\
 create database mysql;
@@ -69,7 +69,7 @@ SOURCE = "launch/cluster.py up --name={}"  # the source of a site; a file with a
 
 
 def site(cluster: Cluster, date: str) -> str:
-    """The row that makes the cluster known to launch/run.py as --site."""
+    """Return the text of the site's file, with which launch/run.py accepts the cluster as --site."""
     row = {
         "name": cluster.name,
         "kind": "slurm",

@@ -1,4 +1,4 @@
-"""The daemons of a private cluster: the command of each, starting it, and waiting until it answers."""
+"""The daemons of a private cluster: build each command, start it, and wait until the daemon answers."""
 
 import contextlib
 import os
@@ -13,14 +13,14 @@ from launch.private_cluster import configuration, machine, processes
 from launch.private_cluster.cluster import Cluster
 
 ANSWER_SECONDS = 60.0  # for one daemon to answer
-NODE_SECONDS = 0.5  # more for each node
+NODE_SECONDS = 0.5  # additional time for each node
 LOOK_SECONDS = 0.05
-# One look can miss a daemon that is just sending itself into the background: it forks while /proc is read.
+# Reading /proc once can miss a daemon that forks into the background at that moment.
 DEAD_SECONDS = 0.5
 COMMAND_SECONDS = 30.0
 LOG_LINES = 8
 
-# All that a daemon inherits: jobs get their environment from who submits them, not from here.
+# The only variables that a daemon inherits. A job gets its environment from the shell that submits it.
 INHERITED = ("HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
 
 DATABASE = "mariadbd"
@@ -48,10 +48,10 @@ def start_munge(cluster: Cluster) -> None:
 
 
 def start_database(cluster: Cluster) -> None:
-    """Its tables and its account, then the server, on a socket and no port."""
+    """Create the database's tables and account, then start its server, which listens on a socket and on no port."""
     files = cluster.files
     tables = machine.system_tables()
-    assert tables is not None  # refused before
+    assert tables is not None  # machine.refuse_missing has checked this
     password = files.database_password.read_text(encoding="utf-8")
     sql = configuration.database_sql(tables.read_text(encoding="utf-8"), password)
     command = [
@@ -59,14 +59,14 @@ def start_database(cluster: Cluster) -> None:
         "--no-defaults",
         f"--user={cluster.user}",
         f"--datadir={files.database}",
-        f"--tmpdir={files.temporary}",  # in a shared one, a server that starts removes the others' tables
-        "--innodb-flush-log-at-trx-commit=0",  # it need not survive the machine
+        f"--tmpdir={files.temporary}",  # in a shared folder, a server that starts removes other servers' tables
+        "--innodb-flush-log-at-trx-commit=0",  # the data may be lost if the machine fails
         "--innodb-log-file-size=16M",
         "--innodb-buffer-pool-size=32M",
     ]
     _run(cluster, DATABASE, [*command, "--bootstrap"], stdin=sql)
     places = [f"--socket={files.database_socket}", f"--pid-file={files.pids / DATABASE}"]
-    # The last as slurmdbd asks for.
+    # slurmdbd requires this lock timeout.
     _start(cluster, DATABASE, [*command, "--skip-networking", *places, "--innodb-lock-wait-timeout=900"])
     _wait(cluster, DATABASE, lambda: _answers(files.database_socket))
 
@@ -82,7 +82,7 @@ def start_controller(cluster: Cluster) -> None:
 
 
 def start_nodes(cluster: Cluster, names: list[str]) -> None:
-    """Start a slurmd for each name, and wait until the controller has heard of all."""
+    """Start a slurmd for each name, and wait until the controller can use all of these nodes."""
     started = [(name, _start(cluster, name, _at_home(cluster, name, name, ["slurmd", "-N", name]))) for name in names]
     for name, process in started:
         _check(cluster, name, process.wait(ANSWER_SECONDS))
@@ -90,16 +90,16 @@ def start_nodes(cluster: Cluster, names: list[str]) -> None:
 
 
 def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> list[str]:
-    """Return the command on a host of this name, which is the loopback address there.
+    """Return a command that runs `command` on a host of this name, whose address is the loopback address.
 
-    Its variables by `env`, because a shell on the way would hand them on in another order.
+    `env` sets the variables, because a shell in between would change their order.
     """
     variables = [f"{name}={value}" for name, value in _environment(cluster, daemon).items()]
     return machine.in_node(cluster.naming, host, cluster.files.hosts, ["env", "-i", *variables, *command])
 
 
 def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]]) -> None:
-    """Wait until no daemon is absent any more; one that does not even run is not waited for."""
+    """Wait until `absent` is empty. Raise RunError if it takes too long or a daemon is not running at all."""
     end = time.monotonic() + ANSWER_SECONDS + NODE_SECONDS * len(awaited)
     all_ran = time.monotonic()
     while waiting := absent():
@@ -112,7 +112,7 @@ def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]]) 
 
 
 def _run(cluster: Cluster, daemon: str, command: list[str], stdin: str = "") -> None:
-    """Run a program to its end: one that sends itself into the background, or makes something."""
+    """Run a program to its end. A daemon's program ends when the daemon has forked into the background."""
     process = _start(cluster, daemon, command, bool(stdin))
     process.communicate(stdin.encode() if stdin else None, timeout=ANSWER_SECONDS)
     _check(cluster, daemon, process.returncode)
@@ -127,7 +127,7 @@ def _start(cluster: Cluster, daemon: str, command: list[str], takes_input: bool 
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=cluster.files.logs,
-            start_new_session=True,  # Ctrl-C reaches the daemons through us, in order
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the daemons in order
         )
 
 
@@ -146,7 +146,7 @@ def _environment(cluster: Cluster, daemon: str) -> dict[str, str]:
 
 
 def ask(cluster: Cluster, *command: str) -> str:
-    """Return the output of a Slurm command on both streams; empty if it does not end."""
+    """Return the stdout and stderr of a Slurm command; empty if it does not end in time."""
     environment = os.environ | {"SLURM_CONF": str(cluster.files.slurm_conf), "PATH": machine.search_path()}
     try:
         done = subprocess.run(
@@ -165,14 +165,14 @@ def ask(cluster: Cluster, *command: str) -> str:
 
 
 def ready_nodes(cluster: Cluster) -> set[str]:
-    """The nodes that the controller has heard of and would use."""
+    """Return the nodes that the controller would give jobs to."""
     lines = [line.split() for line in ask(cluster, "sinfo", "-h", "-N", "-o", "%N %t").splitlines()]
-    usable = ("idle", "mix", "alloc", "comp")  # with a star behind it, the node does not answer
+    usable = ("idle", "mix", "alloc", "comp")  # a star after the state means that the node does not answer
     return {fields[0] for fields in lines if len(fields) == 2 and fields[1] in usable}
 
 
 def jobs(cluster: Cluster) -> dict[str, Path]:
-    """The working folder of each job in the queue."""
+    """Return the working folder of each job in the queue."""
     lines = [line.partition("|") for line in ask(cluster, "squeue", "-h", "-a", "-o", "%A|%Z").splitlines()]
     return {job: Path(folder) for job, _, folder in lines if job.isdecimal()}
 
@@ -182,12 +182,12 @@ def running(cluster: Cluster) -> list[processes.Process]:
 
 
 def owners(cluster: Cluster) -> set[str]:
-    """The daemons that run."""
+    """Return the names of the daemons that run."""
     return {process.owner for process in running(cluster) if process.kind == "daemon"}
 
 
 def expected(cluster: Cluster) -> list[str]:
-    """The daemons that should run, in the order in which they are started."""
+    """Return the names of the daemons that should run, in the order of their start."""
     database = [DATABASE, ACCOUNTING] if cluster.accounting else []
     return [MUNGE, *database, CONTROLLER, *cluster.node_names]
 
@@ -205,7 +205,7 @@ def _answers(place: Path | int) -> bool:
     return False
 
 
-# --- what is said when one fails -----------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def _check(cluster: Cluster, daemon: str, exit_code: int) -> None:

@@ -1,4 +1,4 @@
-"""A private cluster's life: up, down, what runs of it, and breaking it on purpose."""
+"""The life of a private cluster: start it, show its state, break parts of it on purpose, and stop it."""
 
 import contextlib
 import datetime
@@ -38,10 +38,10 @@ Say = Callable[[str], None]
 
 CPUS_PER_NODE = 16  # configured for any machine; more if a node has more GPUs
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
-SOCKETS = "run"  # in the cluster's folder: a link to their folder, whose path is short
+SOCKETS = "run"  # a link in the cluster's folder to the folder of the sockets, whose path is short
 MACHINE_HOSTS = Path("/etc/hosts")
-CONTROLLER_STOP_SECONDS = 30.0  # it must save its jobs
-JOBS_STOP_SECONDS = 15.0  # KillWait of slurm.conf and more; those of a dead node do not end
+CONTROLLER_STOP_SECONDS = 30.0  # enough for the controller to save its jobs
+JOBS_STOP_SECONDS = 15.0  # longer than KillWait in slurm.conf; jobs on a dead node do not end
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Status:
     """The running parts of a cluster."""
 
     cluster: Cluster
-    missing: list[str]  # daemons that should run and do not
+    missing: list[str]  # daemons that should run but do not
     tasks: int
 
 
@@ -67,7 +67,7 @@ class Status:
 
 
 def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
-    """Start a cluster; returns it, and whether it was started just now. On any failure nothing is left running."""
+    """Start a cluster. Return it and False if it was already running. After a failure, stop all of its processes."""
     _refuse_other_site(wanted.name)
     machine.refuse_missing(wanted.accounting)
     make_own(folder_of(wanted.name))
@@ -104,7 +104,7 @@ def _refuse_other_site(name: str) -> None:
 
 
 def make_own(folder: Path) -> None:
-    """Make a folder that only this user can enter, for any umask. Raise RequestError if others can.
+    """Make a folder that only this user can enter, with any umask. Raise RequestError if other users can enter it.
 
     All users can access the sockets of mariadbd and munged, so their folder must keep others out.
     """
@@ -124,7 +124,7 @@ def make_own(folder: Path) -> None:
 
 
 def _still_up(wanted: ClusterRequest) -> Cluster | None:
-    """The cluster of this name if its controller runs; a cluster without a controller is started again."""
+    """Return the cluster of this name if its controller runs. Refuse if it differs from the request."""
     cluster = read_cluster(wanted.name)
     if cluster is None or daemons.CONTROLLER not in daemons.owners(cluster):
         return None
@@ -140,12 +140,12 @@ def _still_up(wanted: ClusterRequest) -> Cluster | None:
 
 def described(cluster: ClusterRequest | Cluster) -> str:
     accounting = "accounting" if cluster.accounting else "no accounting"
-    gpus = plural(cluster.gpus_per_node, "make-believe GPU", "make-believe GPUs")
-    return f"{plural(cluster.nodes, 'node', 'nodes')} of {gpus}, {accounting}"
+    gpus = plural(cluster.gpus_per_node, "simulated GPU")
+    return f"{plural(cluster.nodes, 'node')} with {gpus} each, {accounting}"
 
 
 def _choose(wanted: ClusterRequest) -> Cluster:
-    """Everything that the machine and chance decide."""
+    """Return the settings of a new cluster: the request, values from this machine, and random ids and ports."""
     return Cluster(
         name=wanted.name,
         nodes=wanted.nodes,
@@ -157,8 +157,8 @@ def _choose(wanted: ClusterRequest) -> Cluster:
         memory_limit=machine.best_memory_limit(),
         cpus_per_node=max(CPUS_PER_NODE, wanted.gpus_per_node),
         memory_mb_per_node=host_memory_bytes() // 2**20,
-        # Random ids, so that jobs of an earlier cluster cannot be mistaken for those of this one, and because Slurm
-        # names control groups only by node and job.
+        # Random ids distinguish the jobs of this cluster from those of an earlier one, also in the control groups,
+        # which Slurm names only by node and job.
         first_job_id=1 + 1000 * random.randrange(1, 10_000),
         ports=machine.free_ports(wanted.nodes),
         folder=str(folder_of(wanted.name)),
@@ -187,16 +187,16 @@ def _start(cluster: Cluster, say: Say) -> None:
 
 def _write_files(cluster: Cluster) -> None:
     files = cluster.files
-    shutil.rmtree(files.logs, ignore_errors=True)  # those of an earlier cluster of this name
+    shutil.rmtree(files.logs, ignore_errors=True)  # the logs of an earlier cluster of this name
     for folder in (files.settings, files.logs, files.state, files.devices, files.pids, files.database, files.spool):
         make_own(folder)
     record_of(cluster.name).write_text(json_text(cluster), encoding="utf-8")
-    (files.folder / SOCKETS).symlink_to(files.sockets)  # so that they are found where the record was lost
+    (files.folder / SOCKETS).symlink_to(files.sockets)  # `_stop` finds the sockets by this link if the record is lost
     for name in cluster.node_names:
         (files.spool / name).mkdir()
         (files.temporary / name).mkdir(parents=True)
     for number in range(cluster.gpus_per_node):
-        # A GPU's file must be a character device; a link to one will do.
+        # The file of a GPU must be a character device or a link to one.
         (files.devices / f"nvidia{number}").symlink_to(os.devnull)
     machine_hosts = MACHINE_HOSTS.read_text(errors="replace") if MACHINE_HOSTS.exists() else ""
     password = secrets.token_hex()
@@ -216,7 +216,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def down(name: str, say: Say) -> int:
-    """Stop a cluster in any state, and return the number of its processes."""
+    """Stop a cluster in any state, and return the number of processes that it had."""
     _refuse_other_site(name)
     if not folder_of(name).exists():
         return 0
@@ -240,7 +240,7 @@ def cancel_jobs(name: str) -> dict[str, Path]:
 
 
 def _stop(name: str, say: Say) -> int:
-    """End every process, then remove every file but the logs; with or without a record of the cluster."""
+    """End every process of a cluster, then remove its files except the logs. This also works without a record."""
     cluster = read_cluster(name)
     files = cluster.files if cluster else Files(folder_of(name), (folder_of(name) / SOCKETS).resolve())
     found = processes.running(files.folder, files.daemons_conf)
@@ -282,7 +282,7 @@ def status(name: str) -> Status | None:
 
 
 def kill_node(name: str, node: str) -> int:
-    """Kill slurmd, step daemons and tasks, as if the power failed. Return the number of processes."""
+    """Kill a node's slurmd, step daemons and tasks, as if its power failed. Return the number of processes."""
     cluster = _with_node(name, node)
     killed: set[int] = set()
     while left := [process for process in daemons.running(cluster) if process.owner == node]:
@@ -293,7 +293,7 @@ def kill_node(name: str, node: str) -> int:
 
 
 def revive_node(name: str, node: str) -> None:
-    """Start the node again, and wait until the controller would use it."""
+    """Start a killed node again, and wait until the controller would give it jobs."""
     cluster = _with_node(name, node)
     if node not in daemons.owners(cluster):
         daemons.start_nodes(cluster, [node])

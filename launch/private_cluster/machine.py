@@ -18,12 +18,12 @@ from launch.private_cluster.cluster import MemoryLimit, Naming, Ports
 SLURM = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue", "srun")
 ACCOUNTING = ("slurmdbd", "mariadbd", "sacct")
 DEBIAN_PACKAGES = "munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core"
-# The first existing one; newer packages have renamed it.
+# The first existing file is used; newer packages have renamed it.
 SYSTEM_TABLES = (
     Path("/usr/share/mysql/mysql_system_tables.sql"),
     Path("/usr/share/mariadb/mariadb_system_tables.sql"),
 )
-DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # of daemons; may be missing in the user's PATH
+DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # may be missing in the user's PATH
 
 
 def refuse_missing(accounting: bool) -> None:
@@ -39,7 +39,7 @@ def refuse_missing(accounting: bool) -> None:
 
 
 def missing(accounting: bool) -> list[str]:
-    """The programs and files that are not here."""
+    """Return the programs and files that this machine does not have."""
     needed = SLURM + (ACCOUNTING if accounting else ())
     absent = [name for name in needed if shutil.which(name, path=search_path()) is None]
     no_tables = accounting and system_tables() is None
@@ -56,13 +56,13 @@ def search_path() -> str:
 
 # --- ports ------------------------------------------------------------------------------------------
 
-FIRST_PORT, LAST_PORT = 12_000, 32_000  # below those that Linux hands out by itself (32768 and up)
+FIRST_PORT, LAST_PORT = 12_000, 32_000  # below the ports that Linux assigns itself (32768 and above)
 TRIES = 200
 
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As the daemons do it: a port in TIME_WAIT is free.
+        # Like the daemons, count a port in TIME_WAIT as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -72,7 +72,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(nodes: int, free: Callable[[int], bool] = is_free) -> Ports:
-    """A block of neighbouring free ports at a random place: two clusters that start at once rarely meet."""
+    """Return a block of free ports at a random place, so that clusters that start at the same time rarely collide."""
     needed = nodes + 2
     for _ in range(TRIES):
         first = random.randrange(FIRST_PORT, LAST_PORT - needed)
@@ -88,8 +88,8 @@ def free_ports(nodes: int, free: Callable[[int], bool] = is_free) -> Ports:
 # --- a host name for each node ------------------------------------------------------------------------
 
 UNSHARE: dict[Naming, list[str]] = {
-    # slave: what is mounted on the machine later is seen in the nodes, where its file systems are shared (as
-    # systemd makes them).
+    # slave: nodes also see file systems that are mounted on the machine later, if its mounts are shared, as
+    # with systemd.
     "namespaces": ["unshare", "--mount", "--uts", "--propagation", "slave"],
     "user_namespaces": ["unshare", "--map-current-user", "--keep-caps", "--mount", "--uts", "--propagation", "slave"],
 }
@@ -98,7 +98,7 @@ PROBE_SECONDS = 10
 
 
 def best_naming() -> Naming:
-    """Return the first way that works for this user on this machine. Raise RequestError if none works."""
+    """Return the first kind of namespaces that this user can create here. Raise RequestError if no kind works."""
     with tempfile.NamedTemporaryFile() as hosts:
         for naming in UNSHARE:
             command = in_node(naming, "node1", Path(hosts.name), ["true"])
@@ -113,7 +113,7 @@ def best_naming() -> Naming:
 
 
 def in_node(naming: Naming, node: str, hosts: Path, command: list[str]) -> list[str]:
-    """`command` as it runs on a node."""
+    """Return the command that runs `command` on a node."""
     return [*UNSHARE[naming], "sh", "-c", ENTER, "sh", node, str(hosts), *command]
 
 
@@ -123,6 +123,6 @@ CGROUP_V1 = Path("/sys/fs/cgroup/memory")
 
 
 def best_memory_limit() -> MemoryLimit:
-    """Slurm's cgroup/v1 needs the memory controller and the right to make groups in it; its v2 needs systemd."""
+    """Return "kernel" if root can make cgroup/v1 groups of the memory controller. Slurm's cgroup/v2 needs systemd."""
     usable = (CGROUP_V1 / "release_agent").exists() and os.access(CGROUP_V1, os.W_OK)
     return "kernel" if usable and os.geteuid() == 0 else "sampling"
