@@ -1,1 +1,1 @@
-"""Gets a site ready: its folders, images and environments."""
+"""Prepare a site: write its file, and make its folders, images and environments."""

@@ -1,4 +1,4 @@
-"""Asks about a cluster that no file describes yet: Slurm's commands, and one node by a small job."""
+"""Collect facts about a cluster that has no site file yet, from Slurm's commands and from a small job on one node."""
 
 import contextlib
 import os
@@ -23,16 +23,16 @@ WHAT_THERE_IS = "sinfo -s; scontrol show partition; sacctmgr show associations u
 
 
 class PartitionFacts(Value, frozen=True):
-    """A partition that takes jobs, as sinfo and scontrol show it."""
+    """A partition that accepts jobs, as sinfo and scontrol show it."""
 
     name: str
     default: bool
     nodes: int
     nodes_up: int
-    gpus: int  # of the node that has most
-    gpu_types: list[str]  # as Slurm calls them
+    gpus: int  # the largest number of GPUs in a node
+    gpu_types: list[str]  # Slurm's names for the types
     max_seconds: int | None = None
-    accounts: list[str] | None = None  # that may use it; None: all
+    accounts: list[str] | None = None  # the accounts that may use the partition; None: all
 
     @property
     def text(self) -> str:
@@ -46,10 +46,10 @@ class SlurmFacts(Value, frozen=True):
     cluster: str
     version: str
     partitions: list[PartitionFacts]
-    accounts: list[str] = []  # of this user, by sacctmgr
-    account_is_needed: bool = False  # AccountingStorageEnforce
+    accounts: list[str] = []  # this user's accounts in sacctmgr
+    account_is_needed: bool = False  # from AccountingStorageEnforce
     mpi: list[str] = []
-    no_pmix: str = ""  # why srun cannot load it
+    no_pmix: str = ""  # why srun cannot load pmix; empty if it can
     pyxis: bool = False
     blocks: bool = False  # TopologyPlugin=topology/block, which --segment needs
     configuration: str | None = None  # SLURM_CONF of the shell
@@ -65,13 +65,13 @@ class NodeFacts(Value, frozen=True):
     """The facts that one node reports."""
 
     name: str
-    gpus: list[str] = []  # as nvidia-smi calls them
+    gpus: list[str] = []  # the GPUs' names in nvidia-smi
     mounts: list[Mount] = []
-    seen: list[str] = []  # folders in which it sees what was written here
+    seen: list[str] = []  # folders in which the node sees the test files of this machine
 
 
 class Fact(NamedTuple):
-    """One value of the site, and its source."""
+    """One value for the site's file, and its source."""
 
     value: Any
     source: str
@@ -128,7 +128,7 @@ def _partition_facts(partition: Partition, nodes: Sequence[Node]) -> PartitionFa
 
 
 def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[PartitionFacts, dict[str, Fact]]:
-    """Return the partition, and the options that the user decides; RequestError if one is missing or unknown."""
+    """Return the partition and the options that the user must choose. RequestError if one is missing or unknown."""
     usual_first = sorted(slurm.partitions, key=lambda one: not one.default)
     partitions = {one.name: one for one in usual_first}
     chosen = _resolve_answer("partition", {one.name: one.text for one in usual_first}, typed)
@@ -140,7 +140,7 @@ def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[Partit
 
 
 def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, Any]) -> Fact:
-    """Return the flag's value, otherwise the only choice. `choices`: names with more about each, the usual first."""
+    """Return the flag's value, otherwise the only choice. `choices`: name to description, the usual choice first."""
     shown = [f"{name} ({more})" if more else name for name, more in choices.items()]
     why = f"--{flag}: {', '.join(shown) or f'you have no known {flag}'}"
     if flag in typed:
@@ -162,7 +162,7 @@ def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, A
 
 
 def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | None:
-    """Return the accounts to choose from; None if Slurm takes jobs without an account."""
+    """Return the accounts to choose from; None if Slurm accepts jobs without an account."""
     allowed = partition.accounts
     if not slurm.account_is_needed and allowed is None:
         return None
@@ -174,7 +174,7 @@ def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | No
 
 
 def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[Path]) -> NodeFacts:
-    """Return what a job with these options gets on a node, which looks for test files in `folders`."""
+    """Return the facts of a node, from a job with these options that also looks for test files in `folders`."""
     with _files_in(folders) as left:
         program = ["sh", "-c", NODE_PROGRAM.read_text(), "sh", *left]
         text = slurm.on_a_node(node_arguments(options, gpus), program, QUEUE_SECONDS)
@@ -191,7 +191,7 @@ def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[
 
 
 def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
-    """Return the arguments of the srun that asks a node: a minimal job, so that it starts soon."""
+    """Return the arguments of the srun that inspects a node: a minimal job, which starts soon."""
     kept = {
         name: getattr(options, name) for name in ("partition", "account", "qos", "reservation", "constraint", "mpi")
     }
@@ -202,7 +202,7 @@ def node_arguments(options: JobOptions, gpus: bool) -> list[str]:
 
 
 def mounts(text: str) -> list[Mount]:
-    """/proc/self/mounts, in which blanks are written as octal numbers."""
+    """Parse /proc/self/mounts, in which spaces are octal escapes."""
     rows = (line.split(" ") for line in text.splitlines())
     return [
         Mount(source=row[0], folder=re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), row[1]), kind=row[2])
@@ -213,7 +213,7 @@ def mounts(text: str) -> list[Mount]:
 
 @contextlib.contextmanager
 def _files_in(folders: Sequence[Path]) -> Iterator[dict[str, str]]:
-    """Path to look for -> folder: a new file, or the folder itself where this user cannot write."""
+    """Make a test file in each folder. Yield file -> folder, or folder -> folder if this user cannot write there."""
     with contextlib.ExitStack() as stack:
         left = {}
         for folder in folders:

@@ -1,4 +1,4 @@
-"""Writes the file of a new site: asks Slurm and a node, then has two nodes checked."""
+"""Write the file of a new site from facts of Slurm and of one node, then check two nodes."""
 
 import datetime
 import os
@@ -38,14 +38,14 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 COMMANDS = ("sinfo", "scontrol", "srun", "sbatch", "squeue")
 RESULTS = Path("results")
 NODES_CHECKED = 2
-SILENT_SECONDS = 120.0  # without a further answer, the silent nodes fail, as in doctor.py nodes
+SILENT_SECONDS = 120.0  # silent nodes fail after this long without any answer, as in doctor.py nodes
 FIRST_MODEL = "llama2_tiny"  # has a recipe for all devices
-# File systems that are mounted from elsewhere: under the same path, they are the same folder everywhere.
+# Network file systems: with the same source and path, a folder is the same on every machine.
 NETWORK = {
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "wekafs", "ceph", "panfs", "pvfs2", "orangefs", "daos", "cifs", "smb3",
     "glusterfs", "fuse.glusterfs", "quobyte", "fuse.quobyte", "virtiofs", "9p", "fuse.juicefs", "vastnfs",
 }  # fmt: skip
-USUAL_SECONDS = 3600  # the time limit of a job
+USUAL_SECONDS = 3600  # the time limit of a job, unless the partition's limit is shorter
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class NewSite:
     """The site that the user requested."""
 
     name: str
-    typed: Mapping[str, Any]  # flags of a job
+    typed: Mapping[str, Any]  # the job flags that the user passed
     hardware: str | None
     out: Path  # the folder of the results
-    command: str = "python launch/setup.py"  # as it was typed, without --json
+    command: str = "python launch/setup.py"  # the user's command without --json
 
 
 def make(wanted: NewSite, configs: Configs) -> int:
@@ -105,7 +105,7 @@ def _refuse_without_slurm() -> None:
 
 
 def _unwritten(name: str) -> Site:
-    """Enough of a site for its Slurm to be asked."""
+    """Return a site with only the values that are needed to run Slurm's commands."""
     where = SlurmOfSite(shared_folders=[], hardware=[], configuration=os.environ.get("SLURM_CONF"))
     return Site(name=name, kind="slurm", title=name, runtime="venv", source="", date="", slurm=where)
 
@@ -118,7 +118,7 @@ def _draft(
     partition: PartitionFacts,
     answers: dict[str, Fact],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The row of the site, and where its values came from; a value that is not in it: why not."""
+    """Return the content of the site's file, and the source of each value or why the value is missing."""
     options, _ = _options(wanted, facts, partition, answers, [])
     node = _node(wanted, slurm, options, partition)
     shared = shared_folders(asking.mounts(asking.OWN_MOUNTS.read_text(errors="replace")), node)
@@ -156,7 +156,7 @@ def _options(
     answers: Mapping[str, Fact],
     devices: Sequence[Hardware],
 ) -> tuple[JobOptions, dict[str, str]]:
-    """Return the options and their sources. The user's flags override the rest."""
+    """Return the job options of the site and their sources. The user's flags override the facts."""
     found = {**options_of(facts, partition, devices), **answers}
     base = JobOptions(**{name: fact.value for name, fact in found.items()})
     unwritten = _unwritten(wanted.name)
@@ -189,24 +189,24 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
     existing = [
         next(one for one in (path, *path.parents) if one.is_dir()) for path in (one.resolve() for one in needed)
     ]
-    # An interrupt cancels the job and removes the test files.
+    # Ctrl-C cancels the job and removes the test files.
     with interrupted_once(), shown() as show:
         show(f"inspecting a node of partition {partition.name}", 0, 0, "with srun; Ctrl-C stops it")
         return asking.node_facts(slurm, options, partition.gpus > 0, list(dict.fromkeys(existing)))
 
 
 def _images_folder() -> Path:
-    """Return a folder next to the checkout, where space is likely, or one in STEPMARK_HOME."""
+    """Return a folder next to the checkout, which probably has space, otherwise one in STEPMARK_HOME."""
     parent = REPOSITORY.resolve().parent
     fits = (REPOSITORY / ".git").exists() and os.access(parent, os.W_OK)
     return parent / "stepmark_images" if fits else places.stepmark_home() / "images"
 
 
-# --- what follows from the facts ---
+# --- conclusions from the facts ---
 
 
 def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
-    """Folder -> why every node is believed to see it: a node saw a file there, or has the same network mount."""
+    """Return folder -> why every node should see it: a node saw a file there, or has the same network mount."""
     found: dict[str, str] = {}
     for folder in node.seen:
         around = [mount for mount in (*here, *node.mounts) if PurePosixPath(folder).is_relative_to(mount.folder)]
@@ -221,14 +221,14 @@ def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
 
 
 def hardware_of(partition: PartitionFacts, node: NodeFacts, rows: Sequence[Hardware]) -> Fact:
-    """Return names of configs/hardware by the GPU names in nvidia-smi or Slurm; empty if they are not known."""
+    """Return the names in configs/hardware that match the GPU names of nvidia-smi or Slurm; empty if none matches."""
     names = list(dict.fromkeys(node.gpus))
     if not names and not partition.gpus:
         return Fact(["cpu"], f"neither sinfo nor nvidia-smi on {node.name} shows a GPU")
     source = f"nvidia-smi on {node.name}: {len(node.gpus)} x {', '.join(names)}" if names else _gres_text(partition)
     shown = names if names and len(partition.gpu_types) < 2 else [*names, *partition.gpu_types]
     found = list(dict.fromkeys(row.name for one in shown for row in rows if _same(one, row)))
-    if len(found) > 1:  # Slurm gives a job any of the nodes, and a run is for one kind of GPU
+    if len(found) > 1:  # Slurm may give a job any of these nodes, but a run needs one type of GPU
         source += "; the nodes differ: keep one type, and add its constraint or nodelist to the options"
     return Fact(found, source)
 
@@ -239,12 +239,12 @@ def _same(text: str, row: Hardware) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Slurm's AutoDetect=nvml writes "NVIDIA H100 80GB HBM3" as nvidia_h100_80gb_hbm3."""
+    """Normalize a GPU name: Slurm's AutoDetect=nvml turns "NVIDIA H100 80GB HBM3" into nvidia_h100_80gb_hbm3."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower())
 
 
 def options_of(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[Hardware]) -> dict[str, Fact]:
-    """Return the options of every job of the site, except those that the user decides."""
+    """Return the options for every job of the site, except those that the user must choose."""
     found, limit = {}, partition.max_seconds
     if limit is not None and limit < USUAL_SECONDS:
         found["time"] = Fact(clock_text(limit), "the limit of the partition")
@@ -268,17 +268,17 @@ def _gres_text(partition: PartitionFacts) -> str:
 
 
 def file_text(row: Mapping[str, Any], sources: Mapping[str, str], heading: str) -> str:
-    """Return the file of the site, which starts with the source of each value, or why it is missing."""
+    """Return the text of the site's file. Its comments give the source of each value, or why a value is missing."""
     comments = [f"# {heading}", *(f"#   {name}: {why}" for name, why in sources.items())]
     dumped: str = yaml.safe_dump(dict(row), sort_keys=False, width=10**6)
     return "\n".join([*comments, dumped])
 
 
-# --- afterwards -------------------------------------------------------------------------------------
+# --- the check of the nodes -------------------------------------------------------------------------
 
 
 def check_nodes(wanted: NewSite, site: Site, configs: Configs, partition: PartitionFacts, path: Path) -> int:
-    """The preflight of two nodes, and what to type next."""
+    """Run the preflight on two nodes, print its report and the next commands, and return the exit code."""
     nodes = min(NODES_CHECKED, partition.nodes_up)
     options = job_options.choose(site, {}, os.environ)
     preflight = preflights.prepare(site, options, nodes, wanted.out, SILENT_SECONDS, configs)
@@ -294,7 +294,7 @@ def check_nodes(wanted: NewSite, site: Site, configs: Configs, partition: Partit
 
 
 def next_commands(site: Site, configs: Configs, nodes: int, gpus_there: int, out: Path) -> list[str]:
-    """Return the commands for a first run; `gpus_there`: GPUs of a node, 0 if Slurm does not report them."""
+    """Return the commands for a first run; `gpus_there` is the number of GPUs per node, 0 if Slurm shows none."""
     assert site.slurm is not None
     device = configs.hardware(site.slurm.hardware[0])
     gpus = min(device.devices_per_node, gpus_there or device.devices_per_node)

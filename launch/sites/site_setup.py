@@ -1,4 +1,4 @@
-"""Gets a site ready: its folders, and the container images or environments that its engines run in."""
+"""Prepare a site: make its folders, and the container images or environments in which its engines run."""
 
 import tempfile
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from launch.slurm.waiting import Limits, run_parts
 from launch.terminal import documents
 from launch.terminal.output import answer
 
-ANSWER_SECONDS = 10.0  # how long Slurm is asked again
-MINUTES_AN_IMAGE = 60  # 20 GB from a registry, then packed again
+ANSWER_SECONDS = 10.0  # how long an unanswered question to Slurm is retried
+MINUTES_AN_IMAGE = 60  # to download 20 GB from a registry and pack them again
 QUIET_SECONDS = 1800.0
 QUEUE_SECONDS = 3600.0
 SCRIPT = "import_images.sbatch"
@@ -31,7 +31,7 @@ TEMPLATE = Path(__file__).with_name("import_images.sbatch.j2")
 
 
 class State(StrEnum):
-    """Whether a row keeps the site from being ready."""
+    """Why a row prevents the site from being ready; FINE if it does not."""
 
     FINE = ""
     MISSING = "missing"
@@ -54,7 +54,7 @@ Rows = list[Row]
 
 
 def set_up(work: Work) -> int:
-    """Make the missing parts, and print the state of all."""
+    """Make the missing parts of a site, print the state of every part, and return the exit code."""
     of_slurm = _slurm(work)
     rows = of_slurm + _rows(work, submits=not any(row.state is State.MISSING for row in of_slurm))
     bad = [row for row in rows if row.state]
@@ -69,7 +69,7 @@ def set_up(work: Work) -> int:
 
 
 def _rows(work: Work, submits: bool) -> Rows:
-    """`submits`: a job can be submitted."""
+    """Make and list the parts that the site's runtime needs; `submits`: whether Slurm can take a job."""
     if work.site.runtime == "venv":
         return _environments(work)
     if work.site.runtime == "python":
@@ -78,7 +78,7 @@ def _rows(work: Work, submits: bool) -> Rows:
 
 
 def _slurm(work: Work) -> Rows:
-    """Whether it answers, knows the partition and starts containers where the site has them."""
+    """Check that Slurm answers, has the partition, and can start containers if the site uses them."""
     if work.site.slurm is None:
         return []
     slurm, name = Slurm(work.site, ANSWER_SECONDS), work.options.partition
@@ -96,7 +96,7 @@ def _slurm(work: Work) -> Rows:
 
 
 def preview(work: Work) -> str:
-    """The job as it would be submitted."""
+    """Return the job that would be submitted, or why there is no job."""
     if work.site.slurm is None or work.site.runtime != "container":
         return "no job: environments and images are made on this machine"
     job = plan_import(work)
@@ -107,7 +107,7 @@ def preview(work: Work) -> str:
 
 
 def prepare_folders(site: Site, folders: Sequence[tuple[str, Path]]) -> Rows:
-    """Makes those that the nodes see."""
+    """Make the folders that the nodes can see, and report each folder."""
     return [_prepare_folder(site, name, path.absolute()) for name, path in folders]
 
 
@@ -118,7 +118,7 @@ def _why_unseen(site: Site, path: Path) -> str:
         return f"the nodes do not see it (they share {', '.join(map(str, shared)) or 'nothing'})"
     if any(folder.is_dir() for folder in around):
         return ""
-    # Made here, it would be a folder of this machine's own under the same name.
+    # A folder made here would exist only on this machine.
     return f"{around[0]} does not exist here: run the command on a machine that shares it with the site"
 
 
@@ -151,7 +151,7 @@ def _environment(work: Work, spec: EnvironmentSpec, name: str) -> Row:
     from launch.environments import venvs
 
     if not spec.locks:
-        only = len(work.engines) == 1  # nothing else was asked for
+        only = len(work.engines) == 1  # the user requested only this engine
         state = State.REFUSED if only else State.FINE
         return Row(name, "not on this site, because it runs only in its container", state)
     return Row(name, f"ready: {venvs.ensure(spec)}")
@@ -165,7 +165,7 @@ def _refused(name: str, error: StepmarkError, what: object) -> Row:
 
 
 def _chosen_here(work: Work) -> dict[str, tuple[str, EnvironmentSpec]]:
-    """ "backend/engine" -> its image, and what it must have."""
+    """Return the image and the environment's requirements of each engine that has an image, by "backend/engine"."""
     cpu = Configs().hardware("cpu")
     found = {
         name: (images.choose(work.image, work.site, engine_of(name), spec.image, cpu), spec)
@@ -175,7 +175,7 @@ def _chosen_here(work: Work) -> dict[str, tuple[str, EnvironmentSpec]]:
 
 
 def _images_here(work: Work) -> Rows:
-    """Pulled by docker, podman or apptainer, and each asked for its Python."""
+    """Pull the images with docker, podman or apptainer, and check the Python of each."""
     from launch.environments import container
 
     rows = prepare_folders(work.site, [("results", work.out)])
@@ -192,7 +192,7 @@ def _images_here(work: Work) -> Rows:
     return rows
 
 
-# --- the job that imports images by enroot: login nodes seldom have the room for it ---
+# --- the job that imports images with enroot, because login nodes rarely have enough space ---
 
 
 class Failure(NamedTuple):
@@ -218,7 +218,7 @@ def plan_import(work: Work) -> ImportJob:
 
 
 def run_import(planned: ImportJob) -> dict[str, Failure]:
-    """Submit it and wait for its end; image -> why it could not be imported."""
+    """Submit the import job and wait for its end. Return the failures by image."""
     if not planned.to_import:
         return {}
     logs = [planned.folder / f"{_key(image)}.log" for image in planned.to_import]
@@ -262,7 +262,7 @@ def render_import(planned: ImportJob) -> str:
 
 
 def _key(image: WantedImage) -> str:
-    """The name of its log: an image's file name holds nothing that a shell would read."""
+    """Return the name of an image's log without its ending. It has no characters that a shell interprets."""
     return image.path.stem
 
 
@@ -302,7 +302,7 @@ def _images_of_nodes(work: Work, submits: bool) -> Rows:
 
 
 def _hub(work: Work) -> Rows:
-    """A repository that the token does not open keeps nothing else from being made ready."""
+    """Download the repositories from Hugging Face. A failed one becomes a row, and the others continue."""
     rows: Rows = []
     for repository in work.repositories:
         try:
