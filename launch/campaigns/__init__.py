@@ -1,1 +1,1 @@
-"""Many runs: sweeps, nights, and the scheduler and locks that they share."""
+"""Sweeps and nights of many runs, and the scheduler and locks that both use."""

@@ -1,6 +1,6 @@
-"""Starts runs, as many at once as the site allows, and follows them to their ends: for sweeps and for nights.
+"""Start the runs of a sweep or a night, as many at once as the site allows, and follow them to their ends.
 
-Knows no sweep, no night and no verdict. `alone` keeps a second launcher from the same work.
+The scheduler does not know sweeps, nights or verdicts. `exclusive_lock` refuses a second launcher of the same work.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ from launch.terminal.progress import say
 if TYPE_CHECKING:
     from launch.running.runners import Runner
 
-FAILED_STARTS = 2  # in a row: then it is the site, and nothing more is started
-FIRST_WAIT_SECONDS = 1.0  # between two questions about the runs; then longer, as long as none ends
+FAILED_STARTS = 2  # after this many failures in a row, the cause is the site, and no other run is started
+FIRST_WAIT_SECONDS = 1.0  # between the first two questions about the runs; longer until a run ends
 LONGEST_WAIT_SECONDS = 15.0
-LONGEST_SILENCE_SECONDS = 600.0  # a queue's controller may be restarted while jobs run
+LONGEST_SILENCE_SECONDS = 600.0  # long enough for a restart of Slurm's controller
 
 
 class Work(NamedTuple):
     """One run to start."""
 
-    key: Any  # what the caller knows it by
+    key: Any  # identifies the run for the caller
     label: str
     runner: "Runner"
     benchmark: Benchmark
     request: Request
-    run_id: str = ""  # from its start on
+    run_id: str = ""  # empty until the run is started
 
 
 class Scheduler:
-    """`started` is called before each start, `ended` for each run that has ended, with what kept it from starting."""
+    """Starts and follows runs. Calls `started` before each start, and `ended` with the error of a failed start."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Scheduler:
         *,
         quiet: bool = False,
     ) -> None:
-        """`quiet`: what the site prints of each run is not shown."""
+        """`quiet` hides the output of each run on stdout."""
         self._output_dir = output_dir
         self._max_jobs = max_jobs
         self._started = started
@@ -61,7 +61,7 @@ class Scheduler:
         self._quiet = quiet
         self._going: dict[str, Work] = {}
         self._todo: list[Work] = []
-        self._failed_starts = 0  # in a row
+        self._failed_starts = 0  # the present number of failures in a row
         self.start_failed = False
 
     @property
@@ -69,12 +69,12 @@ class Scheduler:
         return list(self._going)
 
     def follow(self, going: Iterable[Work]) -> None:
-        """Runs that an earlier launcher has left; some may have ended since."""
+        """Also follow runs that an earlier launcher started. Some may have ended since."""
         self._going |= {work.run_id: work for work in going}
         self.take_ended()
 
     def run(self, wanted: Sequence[Work], *, wait: bool = True) -> list[Work]:
-        """Start them and wait until all have ended; those that were not started."""
+        """Start the runs and wait until all have ended. Return the runs that were not started."""
         self._todo += wanted
         dropped: list[Work] = []
         while self._todo or self._going:
@@ -91,14 +91,14 @@ class Scheduler:
         return dropped
 
     def take_ended(self) -> bool:
-        """Whether any has ended. StepmarkError: the site does not answer."""
+        """Report the runs that have ended; return whether there are any. StepmarkError: the site does not answer."""
         ended = self._going[self.going[0]].runner.ended(self.going) if self._going else set()  # one answers for all
         for run_id in [run_id for run_id in self._going if run_id in ended]:
             self._ended(self._going.pop(run_id), None)
         return bool(ended)
 
     def _start(self, work: Work) -> None:
-        if work.benchmark.instruments.pgle != "off":  # an earlier run may have left a profile
+        if work.benchmark.instruments.pgle != "off":  # an earlier run may have stored a profile since
             work = work._replace(benchmark=work.runner.resolve_offline(work.request))
         work = work._replace(run_id=new_run_id(work.benchmark))
         self._started(work)
@@ -121,12 +121,12 @@ class Scheduler:
         """Return whether a failed start left nothing: a queue may have accepted the job without an answer."""
         if not (self._output_dir / work.run_id).is_dir():
             return True
-        with contextlib.suppress(StepmarkError):  # asked again while it is waited for
+        with contextlib.suppress(StepmarkError):  # `_wait_for_one` asks again
             return work.run_id in work.runner.ended([work.run_id])
         return False
 
     def _wait_for_one(self) -> None:
-        """Until a run has ended: asked ever more seldom, and on through a silence of the queue."""
+        """Wait until a run has ended, with growing pauses. Tolerate a queue that does not answer for some time."""
         pause, silence = FIRST_WAIT_SECONDS, 0.0
         while self._going:
             try:
@@ -148,7 +148,7 @@ class Scheduler:
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path, work: str) -> Iterator[None]:
-    """Holds the lock `path` of a sweep or a suite, on any machine that sees its folder; it ends with the process."""
+    """Hold the lock file of a sweep or a suite, for all machines that see its folder. It ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)

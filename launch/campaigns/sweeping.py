@@ -1,4 +1,4 @@
-"""Run the cells of a sweep: throttled, resumable, one launcher at a time; with a record and a table.
+"""Run the cells of a sweep with a limit on queued runs, and print a table. Only one launcher may run a sweep.
 
 A Runner runs one benchmark at a site. The sweep records the name of a run before the run starts. If the launcher is
 killed, the next one therefore knows all of its runs.
@@ -42,7 +42,7 @@ def run_sweep(
     wait: bool = True,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Run every cell `repeats` times and print the table; the exit code is that of the worst run."""
+    """Run every cell `repeats` times and print the table. Return the exit code of the worst run."""
     for flag, number in (("repeats", repeats), ("max_jobs", max_jobs)):
         if number < 1:
             raise RequestError(f"--{flag}={number} must be 1 or more", where=f"--{flag}")
@@ -94,7 +94,7 @@ class _Launcher:
             waiting = self._scheduler.run([self._work(slot) for slot in todo], wait=wait)
         except KeyboardInterrupt:
             say("interrupted")
-            with contextlib.suppress(StepmarkError):  # without an answer, runs count as running
+            with contextlib.suppress(StepmarkError):  # if the site does not answer, its runs count as running
                 self._scheduler.take_ended()
             self._say_how_to_resume()
             return EXIT_INTERRUPTED
@@ -165,7 +165,7 @@ class _Launcher:
 
 
 def plan_text(checked: record.CheckedCells, repeats: int, runner: Runner) -> str:
-    """Return the text of a sweep's dry run, which needs no Slurm, no image and no shared folder."""
+    """Return the text of a sweep's dry run, which works without Slurm, images and shared folders."""
     from benchmarks.model.estimate import read_published
     from benchmarks.model.forecast import forecast
     from launch.terminal import places
@@ -183,7 +183,7 @@ def plan_text(checked: record.CheckedCells, repeats: int, runner: Runner) -> str
 
 
 def _resumable_sweep(output_dir: Path, new: Sweep) -> Sweep | None:
-    """Return the newest sweep of the same flags, if it is unfinished and its benchmarks are unchanged."""
+    """Return the newest sweep with the same flags, if it is unfinished and its benchmarks are unchanged."""
     paths = sorted(output_dir.glob(f"sweep-*-{new.key}.json"))
     if not paths:
         return None

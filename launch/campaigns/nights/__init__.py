@@ -1,1 +1,1 @@
-"""Start the runs of a night, and show its report."""
+"""Run a night, which is one execution of a suite, and show its report."""

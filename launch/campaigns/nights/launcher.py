@@ -1,7 +1,7 @@
-"""Run a night: run every cell once, judge it, run suspects again within the budget, judge again, and record it all.
+"""Run a night: run every cell, judge them, run suspect cells again within the budget, judge again, and record all.
 
-A launcher that was killed is resumed from the night's record. The runs that it had not seen end run again; those
-that a queue had taken are waited for, and count as they end.
+After a killed launcher, the next one resumes the night from its record. It waits for runs that a queue had accepted,
+and repeats other runs that had not ended.
 """
 
 import contextlib
@@ -33,19 +33,19 @@ from launch.machine.processes import interrupted_once
 from launch.terminal.progress import say
 from launch.terminal.run_index import open_index
 
-REPLACED = 2  # times that re-runs which failed are made again, as far as the budget goes
-Runners = Callable[[Labels, Mapping[str, Any]], Any]  # what a site does with runs of these labels and job options
+REPLACED = 2  # how often failed re-runs are replaced within the budget
+Runners = Callable[[Labels, Mapping[str, Any]], Any]  # returns the site's Runner for these labels and job options
 
 
 class RunOf(NamedTuple):
     """The identity of a run in a night."""
 
     cell: str
-    rerun: int = 0  # from 1; 0: its one run
+    rerun: int = 0  # 0: the first run; re-runs count from 1
 
 
 class NightRequest(NamedTuple):
-    """The request for a night by the flags."""
+    """The request for a night, from the flags."""
 
     suite: Suite
     cells: list[Cell]
@@ -54,9 +54,9 @@ class NightRequest(NamedTuple):
     slowdown: float
     budget: int
     resume: bool
-    typed: Mapping[str, Any]  # options of a job
+    typed: Mapping[str, Any]  # the job flags that the user passed
     command: list[str]
-    begins: Callable[[], None] = lambda: None  # called once nothing is refused any more
+    begins: Callable[[], None] = lambda: None  # called after the last check that may refuse the night
 
     @property
     def max_jobs(self) -> int:
@@ -72,12 +72,12 @@ class Launcher:
         self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
         self._benchmarks: dict[str, Benchmark] = {}
         self._runs = {cell.name: not_run(cell) for cell in asked.cells}
-        self._refused: list[str] = []  # suspects without re-runs
+        self._refused: list[str] = []  # suspect cells that the budget leaves without re-runs
         self._frame = new_report(asked.suite, "", now(), asked.site.name, asked.slowdown)
         self._scheduler = self._new_scheduler()
 
     def run(self) -> tuple[int, NightReport | None]:
-        """The exit code, and the report where the night came to its end."""
+        """Run the night. Return the exit code, and the report unless the night was interrupted."""
         refused = self._resolve()
         with exclusive_lock(self._records.folder / ".lock", "suite"):
             self._take_up()
@@ -110,7 +110,7 @@ class Launcher:
     # --- the beginning ---
 
     def _take_up(self) -> None:
-        """The night that another launcher has left half done, or a new one."""
+        """Resume a night that another launcher left unfinished, or begin a new one."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
         changed = left and {cell.cell for cell in left.cells} != {cell.name for cell in asked.cells}
@@ -125,7 +125,7 @@ class Launcher:
         say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
 
     def _resolve(self) -> dict[str, RequestError]:
-        """Resolve the cells. Invalid ones do not stop the others; if all are invalid, the request was wrong."""
+        """Resolve the cells and return the errors by cell. Raise the first error if every cell has one."""
         errors: dict[str, RequestError] = {}
         runner = self._runners(Labels(), {})
         for cell in self._asked.cells:
@@ -151,7 +151,7 @@ class Launcher:
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
 
     def _run_all(self, wanted: list[Work]) -> bool:
-        """Whether all were started."""
+        """Run all of these and wait for them. Return whether all were started."""
         left_out = self._scheduler.run(wanted)
         for work in left_out:
             self._ended(work, f"not started, because {FAILED_STARTS} starts in a row failed")
@@ -176,7 +176,7 @@ class Launcher:
                 ours, missing = self._rerun_work(name, self._left() - len(wanted))
                 going += ours
                 wanted += missing
-            # Turn by turn, so that what slows the machine for some minutes falls on all cells.
+            # Alternate between cells, so that a slow period of the machine affects all cells.
             wanted.sort(key=lambda work: work.key.rerun)
             self._scheduler.follow(going)
             if not (going or wanted) or not self._run_all(wanted):
@@ -185,7 +185,7 @@ class Launcher:
             self._note_nodes(name)
 
     def _rerun_work(self, name: str, most: int) -> tuple[list[Work], list[Work]]:
-        """Return the running re-runs of a cell, and those to start within the budget."""
+        """Return the running re-runs of a cell, and the re-runs to start within the budget."""
         known, benchmark = self._runs[name].rerun_ids, self._benchmarks[name]
         nodes = _nodes_of(self._folder(self._runs[name].run_id))
         exclude = _excluding(benchmark, nodes, self._asked.typed, self._asked.output_dir)
@@ -215,11 +215,11 @@ class Launcher:
         return self._runners(Labels(nightly=nightly), {**self._asked.typed, **(options or {})})
 
     def _new_scheduler(self) -> Scheduler:
-        """Return a quiet scheduler: each run gets one line, and the night's table is the answer."""
+        """Return a quiet scheduler: each run prints one line, and the night prints a table at its end."""
         asked = self._asked
         return Scheduler(asked.output_dir, asked.max_jobs, self._started, self._ended, self._sleep, quiet=True)
 
-    # --- what is written down ---
+    # --- the record of the night ---
 
     def _started(self, work: Work) -> None:
         name, rerun = work.key
@@ -262,7 +262,7 @@ class Launcher:
             self._note(name, f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}")
 
     def _note(self, name: str, note: str) -> None:
-        """Once: a night that is resumed finds some again."""
+        """Add a note to a cell, unless it has the note from before the night was resumed."""
         self._change(name, notes=[*dict.fromkeys([*self._runs[name].notes, note])])
 
     def _change(self, name: str, **what: Any) -> None:
@@ -281,21 +281,21 @@ class Launcher:
         say(f"  to resume it:  {shlex.join(self._asked.command)}")
 
 
-# --- what run folders tell ---
+# --- facts from run folders ---
 
 
 def _was_submitted(folder: RunFolder) -> bool:
-    """Whether a queue had taken it: then it did not end with its launcher."""
+    """Return whether a queue has accepted the run, which then does not end with its launcher."""
     with contextlib.suppress(StepmarkError, OSError):
         return folder.is_queued() and bool(folder.job_ids())
     return False
 
 
-# --- nodes: re-runs get others than the run they are to confirm, where the cluster has some to spare ---
+# --- nodes: if the cluster has free nodes, re-runs use others than the run that they confirm ---
 
 
 def _nodes_of(folder: RunFolder) -> list[str]:
-    """Return the nodes of the attempt that gives the metrics; empty without a job or a start."""
+    """Return the nodes of the attempt with the metrics; empty if the run had no job or its job never started."""
     from launch.slurm.options import parse_node_list
 
     with contextlib.suppress(StepmarkError, OSError):
@@ -305,20 +305,20 @@ def _nodes_of(folder: RunFolder) -> list[str]:
 
 
 def _excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any], output_dir: Path) -> dict[str, str]:
-    """The job options that leave these nodes out; none where the job would then wait, or never run."""
+    """Return the job option that excludes these nodes; empty if the job would then wait or never run."""
     from launch.slurm import options
 
     if benchmark.site.slurm is None or not nodes:
         return {}
     given = options.choose(benchmark.site, typed, os.environ).exclude or ""
-    if "/" in given:  # a file of names: that one stays as it is
+    if "/" in given:  # the user's file of names is not changed
         return {}
     exclude = {"exclude": ",".join([*([given] if given else []), *nodes])}
     return exclude if _would_run(benchmark, {**typed, **exclude}, output_dir) else {}
 
 
 def _would_run(benchmark: Benchmark, typed: Mapping[str, Any], output_dir: Path) -> bool:
-    """Whether a job with these options would neither be refused nor wait for nodes that are down."""
+    """Return whether a job with these options would neither be refused nor wait for nodes that are down."""
     from launch.environments.selection import runtime_of
     from launch.slurm import options, refusals
     from launch.slurm.client import Slurm

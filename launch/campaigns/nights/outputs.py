@@ -46,10 +46,10 @@ class Outputs(NamedTuple):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")
 
     def remove_old(self) -> None:
-        """Remove the outputs of the previous night, so that they cannot pass as those of this night."""
+        """Remove the outputs of the previous night, which readers could take for those of this night."""
         for place in (self.junit, self.markdown, self.html):
             if place is not None and Path(place).is_file():
-                with contextlib.suppress(OSError):  # writing it will report the reason
+                with contextlib.suppress(OSError):  # `show` reports the reason when it writes the file
                     Path(place).unlink()
 
 
@@ -110,9 +110,9 @@ def plan_text(
 
 
 def add_to_summary(markdown: str) -> None:
-    """Add to the summary that GitHub shows of a workflow's job.
+    """Add text to the summary that GitHub shows for a workflow's job.
 
-    Do nothing outside of a workflow. An unwritable file is not an error.
+    Do nothing outside of a workflow. If the file cannot be written, only print a message.
     """
     place = os.environ.get(SUMMARY_VARIABLE)
     if not place:
