@@ -1,1 +1,1 @@
-"""Floor 3: thin absl scripts, the sites where runs happen, and what the user sees; no metrics, no formulas."""
+"""Layer 3: the commands, the code that starts runs at a site, and the screen. It contains no metrics or formulas."""

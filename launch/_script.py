@@ -1,7 +1,7 @@
-"""Imported first by a launch script that is run by path: puts the checkout on the import path.
+"""Put the checkout on the import path. A launch script that is run by path imports this module first.
 
 If this Python lacks Stepmark's dependencies, the script continues in the checkout's `.venv`
-(made by `make install`), or shows how to make it. Standard library only.
+(made by `make install`), or shows how to make it. This module imports only the standard library.
 """
 
 import importlib.util

@@ -2,16 +2,16 @@
 
 Examples:
   python launch/cluster.py up --nodes=4
-      start the cluster 'dev'; then --site=dev runs on it
+      start the cluster 'dev'; then run.py --site=dev uses it
   python launch/cluster.py status
   python launch/cluster.py down
       stop it and everything that runs on it
   python launch/cluster.py kill --node=node3
   python launch/cluster.py revive --node=node3
   python launch/cluster.py restart_controller
-      break it on purpose, to see how a run reacts
+      break a part on purpose, to see how a run reacts
 
-All its files are in $STEPMARK_HOME/clusters/<name>. This machine's own Slurm is neither read nor changed.
+All files of a cluster are in $STEPMARK_HOME/clusters/<name>. This machine's own Slurm is neither read nor changed.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -102,7 +102,7 @@ def status() -> int:
 
 
 def _print_others(command: str) -> bool:
-    """Print the clusters that run, for a user who has forgotten --name; return whether any does."""
+    """Print the running clusters, for a user who forgot --name. Return whether there are any."""
     names = started_names()
     if names:
         print(f"  running:  {', '.join(names)}")

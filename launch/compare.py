@@ -2,7 +2,7 @@
 
 Examples:
   python launch/compare.py RUN_A RUN_B
-      two runs; inconclusive without 3 earlier runs of the same kind, because one run does not show the noise
+      two runs; inconclusive without 3 earlier runs of the same benchmark, because one run does not show the noise
   python launch/compare.py RUN1,RUN2,RUN3 RUN4,RUN5,RUN6
       two sets of 3 or more runs, preferably alternated: Welch's t-test on the runs
   python launch/compare.py tag=before tag=after --explain
@@ -10,9 +10,9 @@ Examples:
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE
       several conditions per side, and an HTML page
 
-A is the baseline. A side is one of: a run's folder; a folder of runs; a part of a name that only one run in
---output_dir has; several of those with commas; conditions such as model=llama2_70b or date>=2026-11-01, joined by
-commas, plus signs or blanks, which a run must all meet (dtype=bf16,fp8 means either).
+A is the baseline. A side is one of: a run's folder; a folder of runs; a part of the name of only one run in
+--output_dir; a list of these with commas; or conditions such as model=llama2_70b or date>=2026-11-01, joined by
+commas, plus signs or spaces. A run must meet all conditions (dtype=bf16,fp8 means either value).
 docs/how-to/compare.md explains the verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the
 sides are not comparable, or, with --fail_on=worse, B is worse.
 """
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 flags.DEFINE_boolean("explain", False, "Rank the differences in provenance, the most likely cause first.")
-flags.DEFINE_float("margin", 1.0, "Sides within this percentage are the same; with 0, none are.", 0, 100)
+flags.DEFINE_float("margin", 1.0, "Sides that differ by at most this percentage are the same; 0: never.", 0, 100)
 flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
 flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB_STEP_SUMMARY always gets it).")
 flags.DEFINE_enum(
     "fail_on",
     "not_comparable",
     ["not_comparable", "worse"],
-    "Verdict that exits with 3; worse: both.",
+    "Verdict with exit code 3; worse: also not_comparable.",
 )
 flags.declare_key_flag(VERBOSE)
 
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
     def opened(folder: Path) -> "Index":
         index = open_index(folder)
-        say_problems(index)  # a run that can't be read may be one that was meant
+        say_problems(index)  # the user may have meant a run that cannot be read
         return index
 
     sides = Sides(Path(FLAGS.output_dir), opened)

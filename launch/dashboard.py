@@ -1,13 +1,13 @@
-"""One TensorBoard directory over all runs of a folder: made, kept up to date, and served.
+"""Write a TensorBoard directory for all runs of a folder, keep it up to date, and serve it.
 
 Examples:
   python launch/dashboard.py
-      bring results/dashboard up to date with the runs in results/; only what is new is written
+      bring results/dashboard up to date with the runs in results/; only new data is written
   python launch/dashboard.py --serve
-      start TensorBoard on it as well, and keep it up to date until Ctrl-C
+      also start TensorBoard, and keep the directory up to date until Ctrl-C
 
-It opens on step times: a line for each series of runs, the nights of each suite, and the newest runs step by step.
-HParams is a table of the newest runs. If xprof is installed, the tab Profile has the profiles (docs/how-to/share.md).
+The first tab shows step times: a line per series of runs, the nights of each suite, and the steps of the newest runs.
+HParams is a table of the newest runs. If xprof is installed, the tab Profile shows profiles (docs/how-to/share.md).
 Exit codes: 0 done; 1 TensorBoard or the disk failed; 2 the request was wrong.
 """
 
@@ -30,11 +30,11 @@ OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 DASHBOARD_DIR = flags.DEFINE_string(
     "dashboard_dir", None, "Directory for TensorBoard. (default: dashboard/ in the folder of the runs)"
 )
-NEWEST = flags.DEFINE_integer("newest", 200, "Number of newest runs in the table, each with its own lines.", 0)
+NEWEST = flags.DEFINE_integer("newest", 200, "Number of newest runs in the table and with their own lines.", 0)
 SERVE = flags.DEFINE_boolean("serve", False, "Start TensorBoard and keep the directory up to date.")
 HOST = flags.DEFINE_string("host", "localhost", "Address on which TensorBoard listens.")
 PORT = flags.DEFINE_integer("port", 6006, "Port of TensorBoard; 0: any free port.", 0, 65535)
-REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Seconds between updates with --serve; 0: none.", 0.0)
+REFRESH_SECONDS = flags.DEFINE_float("refresh_seconds", 30.0, "Seconds between updates; 0: no updates.", 0.0)
 
 
 def main(argv: list[str]) -> int:
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def _update(output_dir: Path, logdir: Path, *, quiet: bool = False) -> tuple[Rows, list[str]]:
-    """Update the dashboard and return its rows and notes. Unless `quiet`, problems of folders are printed."""
+    """Update the dashboard and return its rows and notes. Unless `quiet`, print problems with run folders."""
     from benchmarks.dashboard.update import update
     from launch.terminal.run_index import open_index, say_problems
 

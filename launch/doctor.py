@@ -1,11 +1,11 @@
-"""Checks this machine, a site's nodes or XLA's flags before a run, and finds in logs why a run failed.
+"""Check this machine, a site's nodes or XLA's flags before a run, or find in its logs why a run failed.
 
     python launch/doctor.py                                     this machine
     python launch/doctor.py nodes --site=NAME                   every node of a site
-    python launch/doctor.py logs LOG...                         why a run failed: the earliest cause, and what to try
+    python launch/doctor.py logs LOG...                         why a run failed: the earliest cause, and a fix to try
 
-Exit codes: 0 no problem (warnings are allowed); 1 a check itself failed; 2 the request was wrong, or a flag is
-refused; 3 a node fails, or the logs show a failure.
+Exit codes: 0 no problem (warnings are allowed); 1 a check could not be run; 2 the request was wrong, or a flag is
+refused; 3 a machine or node fails a check, or the logs show a failure.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -22,12 +22,12 @@ from launch.cli.subcommands import Subcommand, Subcommands
 from launch.slurm import job_flags
 from launch.terminal.output import answer, text_only
 
-OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs; a check of nodes adds a folder.")
-SITE = flags.DEFINE_string("site", "local", "Site whose nodes are checked.")
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs; `nodes` adds a folder for its check.")
+SITE = flags.DEFINE_string("site", "local", "Site whose nodes to check.")
 NODES = flags.DEFINE_integer(
     "nodes", None, "Number of nodes to check. (default: all nodes that are up)", lower_bound=1
 )
-LIMIT = flags.DEFINE_float("limit", 120, "Seconds without a new answer after which silent nodes fail.", lower_bound=1)
+LIMIT = flags.DEFINE_float("limit", 120, "Silent nodes fail after N seconds without any answer.", lower_bound=1)
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds that the job may wait for its nodes.", lower_bound=1)
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job without submitting it or writing files.")
 
@@ -38,7 +38,7 @@ def machine(argv: list[str]) -> int:
         python launch/doctor.py machine
         python launch/doctor.py machine --json
 
-    Checks without their hardware are `not checked`, never `ok`. Exit code 3: something fails.
+    A check is `not checked`, never `ok`, if the machine lacks its hardware. Exit code 3: a check fails.
     """
     from launch.preflight.machine import report
 
@@ -55,8 +55,8 @@ def nodes(argv: list[str]) -> int:
         python launch/doctor.py nodes --site=NAME --nodelist=node[1-8] --json
         python launch/doctor.py nodes --site=NAME --dry_run         show the job; submit nothing
 
-    Checks without their hardware are `not checked`, never `ok`. Exit codes: 0 all nodes pass (warnings are allowed);
-    1 the preflight itself failed; 2 the request was wrong and nothing was started; 3 a node fails.
+    A check is `not checked`, never `ok`, if the node lacks its hardware. Exit codes: 0 all nodes pass (warnings are
+    allowed); 1 the preflight could not be run; 2 the request was wrong and nothing was started; 3 a node fails.
     """
     from benchmarks.preflight.report import report_text
     from launch.preflight import nodes as preflights
@@ -93,13 +93,13 @@ def nodes(argv: list[str]) -> int:
 
 
 def logs(argv: list[str]) -> int:
-    """Find why a run failed: the earliest cause in its logs, its line, and what to try.
+    """Find why a run failed: the earliest cause in its logs, the line of the log, and a fix to try.
 
         python launch/doctor.py logs LOG...                         files (also compressed), folders, runs or patterns
         python launch/doctor.py logs results/RUN --json
         kubectl logs POD | python launch/doctor.py logs -           the output of another program
 
-    Exit code 3: the logs show a failure, or no end of training.
+    Exit code 3: the logs show a failure, or they do not show the end of training.
     """
     from benchmarks.doctor.text import diagnosis_text
     from benchmarks.runs.diagnosing import diagnosis_of
@@ -113,11 +113,11 @@ def logs(argv: list[str]) -> int:
 
 
 def xla_flags(argv: list[str]) -> int:
-    """Explain XLA's flags: their purpose, whether the installed jaxlib knows them, and their successors.
+    """Explain XLA's flags: the purpose of each, whether the installed jaxlib knows it, and its successor.
 
         python launch/doctor.py flags "--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="
 
-    The flags are checked on this machine; a job checks its own in its first phase. Exit code 2: a flag is refused.
+    The check runs on this machine; a job checks its own flags in its first phase. Exit code 2: a flag is refused.
     """
     from launch.checks.flags_check import report
 
@@ -127,7 +127,7 @@ def xla_flags(argv: list[str]) -> int:
 
 
 def _xla_flags_last(arguments: list[str]) -> list[str]:
-    """XLA's flags, which begin like ours, as arguments."""
+    """Move XLA's flags behind `--`, so that absl does not parse them as flags of the command."""
     of_xla = [word for word in arguments if not word.strip() or word.lstrip().startswith("--xla")]
     return [*(word for word in arguments if word not in of_xla), "--", *of_xla]
 

@@ -4,12 +4,12 @@
     python launch/ingest.py --log=train.log --json                every step, as JSON
     zcat train.log.gz | python launch/ingest.py --log=-           from standard input
 
-tokens/s and MFU need six flags that no log has: --model, --hardware, --gpus, --dtype, --global_batch_size and
---sequence_length. With all six, Stepmark reports the metrics of the log's last attempt next to the nearest published
-ones. --task=lora counts only the FLOPs of training adapters. For an MLLOG (MLPerf), it also reports each run: status,
-time to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
+tokens/s and MFU need six facts that a log does not contain: --model, --hardware, --gpus, --dtype,
+--global_batch_size and --sequence_length. With all six flags, Stepmark reports the metrics of the log's last attempt
+next to the nearest published ones. --task=lora counts only the FLOPs of training adapters. For an MLLOG (MLPerf), it
+also reports each run: status, time to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
 
-For an unknown format, pass a pattern of a step's line, with fields in braces and `...` for any text
+For an unknown format, pass a pattern that matches a step's line, with fields in braces and `...` for any text
 (docs/how-to/external_logs.md):
 
     python launch/ingest.py --log=train.log --pattern='step {step} ... loss {loss} ... {seconds}s'
@@ -46,14 +46,14 @@ from launch.terminal.output import answer
 COMMAND = "python launch/ingest.py"
 STDIN = "-"
 
-LOG = flags.DEFINE_multi_string("log", [], "Log to read; -: standard input.")
+LOG = flags.DEFINE_multi_string("log", [], "Log to read; - reads standard input.")
 MODEL = flags.DEFINE_string("model", None, "Model that was trained (configs/models).")
 HARDWARE = flags.DEFINE_string("hardware", None, "Device type (configs/hardware).")
 GPUS = flags.DEFINE_integer("gpus", None, "Number of devices.", lower_bound=1)
 DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "Precision of the matmuls.")
 GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences per step.", lower_bound=1)
 SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens per sequence.", lower_bound=1)
-WINDOW = flags.DEFINE_string("window", None, "Which steps count: steady (default), last, or A-B.")
+WINDOW = flags.DEFINE_string("window", None, "The measured steps: steady (default), last, or A-B.")
 PATTERN = flags.DEFINE_string(
     "pattern", None, f"Template of a step's line, for an unknown log format. Fields: {', '.join(FIELDS)}."
 )
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
 
 
 class NoStepError(StepmarkError):
-    """The log was read, and nothing in it can be used."""
+    """The log was read, but it has no step that can be used."""
 
     exit_code = EXIT_INVALID
 
@@ -105,7 +105,7 @@ class NoStepError(StepmarkError):
 
 
 def _workload() -> Workload | None:
-    """The benchmark that the flags give, None if they give none. Half a benchmark is refused."""
+    """Return the workload that the flags describe, or None without these flags. Refuse an incomplete description."""
     missing = [f"--{flag.name}" for flag in BENCHMARK_FLAGS if flag.value is None]
     if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None and not TASK.present:
         return None

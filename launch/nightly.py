@@ -2,20 +2,20 @@
 
 Examples:
   python launch/nightly.py --suite=smoke
-      run every cell once, repeat suspect cells, and judge; the first ten nights build the history
+      run every cell once, repeat suspect cells, and judge each cell; the first ten nights only build the history
   python launch/nightly.py --suite=smoke --rehearse
-      test the gate in a minute: it judges nights that are simulated from one real run
+      test the gate in a minute, with nights that are simulated from one real run
   python launch/nightly.py --suite=NAME --site=CLUSTER --junit=night.xml --html=night.html
       run the cells as jobs of a cluster, and write a report for CI and an HTML page
   python launch/nightly.py --suite=smoke --accept=jax-llama2_tiny --because='the new container is slower, and stays'
-      compare this cell with its new level from its last night on
+      accept the cell's new level: from the last night on, it is the cell's baseline
   python launch/nightly.py --list
       list the suites
 
 The same command resumes an interrupted night. A suite is a file in configs/suites or $STEPMARK_HOME/suites;
-docs/reference/suite_file.md lists its fields. Exit codes: 0 no regression was seen; 1 a run
-failed or could not be started; 2 the request was wrong and nothing was started; 3 a regression, an invalid run, or a
-night that cannot see what its suite must detect.
+docs/reference/suite_file.md lists its fields. Exit codes: 0 no regression was seen; 1 a run failed or could not be
+started; 2 the request was wrong and nothing was started; 3 a regression, an invalid run, or too much noise to see the
+change that the suite must detect.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 flags.DEFINE_string("suite", None, "Suite, such as smoke: a file in configs/suites or $STEPMARK_HOME/suites.")
 flags.DEFINE_string("site", None, "Where to run. (default: the suite's site, $STEPMARK_SITE or local)")
-flags.DEFINE_string("output_dir", "results", "Folder of the runs; nights/ in it has the records of the nights.")
-flags.DEFINE_integer("max_reruns", None, "Most confirmation runs of a night. (default: set by the suite)", 0)
+flags.DEFINE_string("output_dir", "results", "Folder of the runs; its folder nights/ has the records of the nights.")
+flags.DEFINE_integer("max_reruns", None, "Maximum number of re-runs in a night. (default: from the suite)", 0)
 flags.DEFINE_boolean("resume", True, "Continue an unfinished night.")
 flags.DEFINE_float(
     "inject_slowdown", 0.0, "Slow every step by this fraction to test the gate; no baseline uses such runs.", 0, 10
 )
 flags.DEFINE_boolean("dry_run", False, "Show the cells without starting or writing anything.")
 flags.DEFINE_boolean("list", False, "Show the suites.")
-flags.DEFINE_boolean("rehearse", False, "Judge a simulated history to see each verdict; it is not recorded.")
+flags.DEFINE_boolean("rehearse", False, "Judge simulated nights to see each verdict; record nothing.")
 flags.DEFINE_string("accept", None, "Cell whose new level becomes its baseline.")
-flags.DEFINE_string("because", None, "Reason to accept the level.")
+flags.DEFINE_string("because", None, "Reason for --accept.")
 flags.DEFINE_string("junit", None, "Write JUnit XML to this file.")
 flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB_STEP_SUMMARY always gets it).")
 flags.DEFINE_string("html", None, "Write an HTML page to this file.")
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         answer(dict(known), "\n".join(aligned(known)))
         return EXIT_VALID
     if not FLAGS.suite:
-        tried = FLAGS.rehearse or FLAGS.dry_run  # starts no night: any suite shows it
+        tried = FLAGS.rehearse or FLAGS.dry_run  # these start no night, so any suite is a good example
         usage = "--suite=smoke" if tried else "python launch/nightly.py --list"
         raise RequestError("--suite is missing", next_command=usage)
     suite = configs.row("suites", FLAGS.suite, Suite)
@@ -114,13 +114,13 @@ def _refuse(argv: list[str]) -> None:
 
 
 def _cells(suite: Suite, site: str) -> list[suites.Cell]:
-    """Refused before anything runs."""
+    """Return the cells of a suite; RequestError if the suite is invalid, before anything runs."""
     suites.watched(suite)
     return suites.cells(suite, site, FLAGS.inject_slowdown)
 
 
 def _suite_line(name: str, configs: Configs) -> str:
-    """A suite that is refused hides no other."""
+    """Return the line of a suite for --list. An invalid suite gets a line with the reason."""
     try:
         suite = configs.row("suites", name, Suite)
         count = len(_cells(suite, suite.site or "local"))
@@ -201,7 +201,7 @@ def _rehearse(suite: Suite, cells: list[suites.Cell], site: Site, configs: Confi
 
 
 def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> "Real":
-    """Run a cell on this machine, in a temporary folder."""
+    """Run a cell on this machine, in a temporary folder, and return its result for a rehearsal."""
     from benchmarks.nightly.rehearsal import Real, can_be_scaled
     from benchmarks.runs.campaign_record import result_of
     from benchmarks.runs.runfolder import new_run_id
@@ -260,7 +260,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
         )
     newest = max(night for night, verdicts in judged.items() if verdicts)
     new = records.accept(cell.name, newest, FLAGS.because)
-    answer(new, f"{cell.name}: the level of night {new.night} counts from now on ({new.because})")
+    answer(new, f"{cell.name}: the level of night {new.night} is now the baseline ({new.because})")
     return EXIT_VALID
 
 

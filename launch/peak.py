@@ -1,18 +1,18 @@
-"""Measure the matmul rate that this device reaches, with the matmul shapes of a model.
+"""Measure the matmul rate that this machine's device reaches with the matmul shapes of a model.
 
 Examples:
   python launch/peak.py
-      this machine's device, in JAX and every precision; one to a few minutes on a CPU
+      this machine's device, in JAX and every precision; takes a few minutes on a CPU
   python launch/peak.py --backend=nemo --dtype=bf16 --model=llama3_8b
       another framework, precision and model
   python launch/run.py --backend=jax --model=llama2_tiny --dtype=fp32 --measured_peak=FILE
-      a run whose MFU uses the measured peak, as no peak is published for a CPU
+      a run whose MFU uses the measured peak, because no peak is published for a CPU
   srun --nodes=1 --gres=gpu:1 python launch/peak.py --hardware=h100
       on a node of a cluster
 
-The peak of a precision is the highest median of any shape. FILE has it with every measurement, and the screen
-compares it with the published peaks of the device. Exit codes: 0 measured; 1 a program failed; 2 the request was
-wrong and nothing was started.
+The peak of a precision is the median rate of the fastest shape. FILE contains the peaks and every measurement. The
+screen compares the peaks with the published ones of the device. Exit codes: 0 measured; 1 a program failed; 2 the
+request was wrong and nothing was started.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -48,10 +48,10 @@ from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("backend", "jax", "Framework: jax, nemo or another installed backend.")
-flags.DEFINE_string("model", "llama2_70b", "Model of configs/models whose matmuls are measured.")
+flags.DEFINE_string("model", "llama2_70b", "Model (configs/models) whose matmul shapes to measure.")
 flags.DEFINE_integer("tokens", None, "Rows of each matmul. (default: 4096, on a CPU 64 per core)", 1)
 flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, separated by commas.")
-flags.DEFINE_string("hardware", HERE, "Device of configs/hardware; here: this machine's GPU, otherwise its CPU.")
+flags.DEFINE_string("hardware", HERE, "Device (configs/hardware); here: this machine's GPU, otherwise its CPU.")
 flags.DEFINE_string("out", None, "File to write. (default: $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json)")
 flags.DEFINE_boolean("allow_busy", False, "Measure a GPU that another program is using.")
 
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
         raise RunError(
             f"this machine's device is '{report.device_kind}', not {device.title}",
             where=f"--hardware={FLAGS.hardware}",
-            why=f"{device.title} is called {' or '.join(device.device_names)}",
+            why=f"{device.title} would report the name {' or '.join(device.device_names)}",
         )
     if not report.rates:
         reasons = "; ".join(f"{dtype}: {why}" for dtype, why in report.refused.items())
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
         peaks=peaks.device_peaks(report.rates),
     )
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    # Before it is stored: what cannot be stored has been seen.
+    # Print before storing, so that the user sees the result even if the file cannot be written.
     print("\n".join(peak_file.table(found, device, f"{backend.title}, {versions}")), flush=True)
     path = _store(found)
     use = f"--hardware={device.name} --dtype={next(iter(found.peaks))} --measured_peak={shlex.quote(str(path))}"
@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
 
 
 def _device(configs: Configs) -> Hardware:
-    """Return the device of --hardware; a GPU that configs/hardware does not list has no published peaks."""
+    """Return the device of --hardware. A GPU of this machine gets a row even if configs/hardware does not list it."""
     machine = machine_gpus.detect()
     if FLAGS.hardware == HERE:
         rows = machine_gpus.rows(configs)
@@ -128,7 +128,7 @@ def _device(configs: Configs) -> Hardware:
 
 
 def _gpus(device: Hardware) -> list[MachineGpu]:
-    """Return the device's GPUs, an idle one first, which is measured: the MFU of other runs will use its peak."""
+    """Return the device's GPUs. The first one, which is idle if possible, is measured."""
     here = of_hardware(machine_gpus.detect().gpus, device) if device.platform == "cuda" else []
     gpus = sorted(here, key=lambda gpu: bool(gpu.busy))
     if gpus and gpus[0].busy and not FLAGS.allow_busy:
@@ -154,7 +154,7 @@ def _request(configs: Configs, device: Hardware) -> peaks.PeakRequest:
 
 
 def _dtypes(device: Hardware) -> list[str]:
-    """Return the precisions of --dtype without those that the device emulates, whose rate is meaningless."""
+    """Return the precisions of --dtype, except those that the device emulates, because their rates mean nothing."""
     typed = list(dict.fromkeys(FLAGS.dtype.replace(" ", "").split(",")))
     for dtype in typed:
         if dtype not in peaks.PRECISIONS:
@@ -176,9 +176,9 @@ def _dtypes(device: Hardware) -> list[str]:
 def _measure(
     backend: Backend, program: SideProgram, request: peaks.PeakRequest, gpus: Sequence[MachineGpu]
 ) -> peaks.PeakReport:
-    """Return what the backend's program measured. If it fails, its temporary folder stays, with its log."""
+    """Run the backend's program and return its measurements. If it fails, keep its temporary folder with the log."""
     engine = backend.engines[0]
-    python_for(backend, engine, program, gpus)  # making it has its own progress, which goes before ours
+    python_for(backend, engine, program, gpus)  # before the screen, because creating it shows its own progress
     folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
     with Screen(0, f"measuring matmuls with {backend.title}"):
         (folder / "request.json").write_text(json_text(request))
@@ -188,9 +188,9 @@ def _measure(
 
 
 def _store(found: peak_file.PeakMeasurement) -> Path:
-    """Write the file of --out, or the device's own."""
+    """Write the measurement to the file of --out, otherwise to the default file of the device."""
     report = found.report
-    # All CPUs are called cpu, so that one is known by its processor; several machines may share a home.
+    # Every CPU has the name cpu, and several machines may share a home, so name the processor instead.
     device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
     words = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     path = places.stepmark_home() / "peaks" / f"{report.platform}-{words}-{found.backend}.json"

@@ -1,4 +1,4 @@
-"""Plan a run before you spend a GPU hour: memory, the least time, an estimate, layouts and the cost.
+"""Plan a run before you spend a GPU hour: memory, the least possible time, an estimate, layouts and the cost.
 
     python launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
         the default subcommand, `estimate`
@@ -23,20 +23,20 @@ from launch.cli.subcommands import Subcommand, Subcommands
 from launch.terminal.output import VERBOSE_FLAG, answer, verbose
 from launch.terminal.progress import say
 
-SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, with commas. (default: those of the recipe)")
+SCALE = flags.DEFINE_string("scale", None, "Numbers of GPUs, separated by commas. (default: from the recipe)")
 TOKENS = flags.DEFINE_string("tokens", "1T", "Number of tokens to train on, for the cost: 1T, 300B or a number.")
 PRICE = flags.DEFINE_float("price", None, "US dollars per GPU hour, for the cost.", 0.001, 10**6)
 TOP = flags.DEFINE_integer("top", 5, "Number of layouts to show.", lower_bound=1)
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
-    "make_environment", False, "First install the compiler for GPUs if it is missing: about 6 GB."
+    "make_environment", False, "If the compiler for GPUs is missing, install it first: about 6 GB."
 )
 HTML = flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
 FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "scale", "tokens", "price", "top", "flags_ab", "html")
 
 
 def estimate(argv: list[str]) -> int:
-    """Show memory, the bound and the estimate of a step, how it scales, and the cost of the training.
+    """Show a step's memory, bound and estimate, how the step time scales, and the cost of the training.
 
         python launch/plan.py estimate --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
         python launch/plan.py estimate --backend=jax --model=llama2_70b --gpus=256 --tokens=15T --price=2.50
@@ -44,8 +44,8 @@ def estimate(argv: list[str]) -> int:
         python launch/plan.py estimate --backend=jax --model=llama2_70b --scale=64,256,1024
             the recipe on other numbers of GPUs
 
-    A bound is the least time of a step at the fastest known matmul rate; an estimate is the nearest published run,
-    scaled by the ratio of the bounds. A flag marked * takes one value here.
+    A bound is the least time of a step at the fastest known matmul rate. An estimate is the time of the nearest
+    published run, scaled by the ratio of the bounds. A flag marked * takes only one value here.
     """
     return _show(argv, most_layouts=0)
 
@@ -55,13 +55,13 @@ def layouts(argv: list[str]) -> int:
 
         python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
 
-    A flag marked * takes one value here.
+    A flag marked * takes only one value here.
     """
     return _show(argv, TOP.value)
 
 
 def _show(argv: list[str], most_layouts: int) -> int:
-    """With as many of the best layouts; 0: without ranking them."""
+    """Print the plan, with `most_layouts` of the best layouts; 0: without ranking layouts."""
     from benchmarks.backend import find_backend
     from benchmarks.machine.refusals import of_memory
     from benchmarks.model.forecast import plan_report, token_count
@@ -118,7 +118,7 @@ def _typed_scales() -> list[int]:
 
 
 def compiled(argv: list[str]) -> int:
-    """Compile the training step for GPUs on this machine, which needs none: memory, collectives, variants of flags.
+    """Compile the training step for GPUs, without a GPU: show its memory, its collectives and variants of flags.
 
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\
@@ -129,8 +129,8 @@ def compiled(argv: list[str]) -> int:
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 --html=FILE.html
             a page with the memory, the collectives and the schedule of a layer
 
-    Exit codes: 0 compiled, and it fits; 2 no program fits the device, or the request was wrong, such as an unknown
-    XLA flag; 1 the compiler failed.
+    Exit codes: 0 compiled, and a program fits the device; 1 the compiler failed; 2 no program fits, or the request
+    was wrong, such as an unknown XLA flag.
     """
     from benchmarks.backend import find_backend
     from benchmarks.compilation import compiled_report, variants
@@ -153,7 +153,7 @@ def compiled(argv: list[str]) -> int:
     pgle = next((request.pgle for request in asked.values() if request.pgle != "off"), None)
     if pgle:
         raise RequestError(
-            f"--pgle={pgle} records its profile on a GPU; without one the program differs",
+            f"--pgle={pgle} records its profile on a GPU, and without a profile the compiled program differs",
             where=f"--pgle={pgle}",
             next_command="--pgle=off",
         )

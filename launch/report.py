@@ -22,7 +22,7 @@ from launch.cli.command import only_argument, refuse_more
 from launch.cli.subcommands import Subcommand, Subcommands
 from launch.terminal.output import answer, document
 
-DEFAULT_LOGS = "experiments"  # as of parse_train_timing.sh
+DEFAULT_LOGS = "experiments"  # the default of parse_train_timing.sh
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 WHERE = flags.DEFINE_multi_string(
@@ -30,21 +30,21 @@ WHERE = flags.DEFINE_multi_string(
 )
 NEWEST = flags.DEFINE_integer("newest", None, "Only the newest N runs.", lower_bound=1)
 FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "Format of the list.")
-WINDOW = flags.DEFINE_string("window", "35-44", "Which steps count: A-B (as printed in the log), last, or steady.")
+WINDOW = flags.DEFINE_string("window", "35-44", "The measured steps: A-B (the numbers in the log), last, or steady.")
 RULESET = flags.DEFINE_string(
     "ruleset", None, "Version of MLPerf Training's rules, such as 5.1.0. (default: from the round of the log)"
 )
 
 
 def timing(argv: list[str]) -> int:
-    """A row for each training log below some folders: step time, its deviation, TFLOPS per GPU.
+    """Print a row for each training log in some folders: step time, its standard deviation, TFLOPS per GPU.
 
         python launch/report.py timing DIR                          the logs below DIR, steps 35 to 44
         python launch/report.py timing --window=steady DIR FILE     the steady steps
 
-    The table of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
-    TFLOPS_per_GPU if the log prints it. An incomplete run is listed with the step that it reached. `doctor.py logs`
-    shows why a run ended, `report.py runs` the runs of Stepmark. Exit code 0: the report was made, even if runs
+    The table is that of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
+    TFLOPS_per_GPU if the log prints it. The row of an incomplete run shows the last step. `doctor.py logs` shows why
+    a run ended, and `report.py runs` lists the runs of Stepmark. Exit code 0: the report was made, even if runs
     failed.
     """
     from benchmarks.logs import timing_table
@@ -62,11 +62,11 @@ def timing(argv: list[str]) -> int:
 
 
 def runs(argv: list[str]) -> int:
-    """List the runs of a folder, all or those that match, as a table, csv or json.
+    """List all runs of a folder, or those that match conditions, as a table, CSV or JSON.
 
-        python launch/report.py runs                                                 those in ./results
+        python launch/report.py runs                                                 the runs in ./results
         python launch/report.py runs FOLDER --where=model=llama2_70b --where='gpus>=64' --newest=10
-        python launch/report.py runs --where=run=eeab                                one, by a part of its name
+        python launch/report.py runs --where=run=eeab                                a run, by a part of its name
         python launch/report.py runs --format=csv
 
     docs/reference/filters.md lists the keys of --where.
@@ -121,16 +121,16 @@ def archive(argv: list[str]) -> int:
     if packed.skipped:
         print("stepmark: excluded, because they are links or their names begin with a dot:", file=sys.stderr)
         print_some(packed.skipped, len(packed.skipped))
-    if packed.secrets:  # raw files go in as they are: else no digest would agree
+    if packed.secrets:  # the archive keeps raw files unchanged, because their digests are recorded
         print("stepmark: these files, and now the archive, have values that look like secrets:", file=sys.stderr)
         print_some(packed.secrets, len(packed.secrets))
     return EXIT_VALID
 
 
 def verify_archive(argv: list[str]) -> int:
-    """Check that an archive is unchanged, and that every result in it follows from its raw files.
+    """Check that an archive is unchanged, and that every result in it can be recomputed from its raw files.
 
-    python launch/report.py verify_archive FILE.tar.gz          exit code 3 if not
+    python launch/report.py verify_archive FILE.tar.gz          exit code 3 if a check fails
     """
     from benchmarks.history.archive import RUNS, unpack
     from benchmarks.text import bytes_text, plural
@@ -174,7 +174,7 @@ def html(argv: list[str]) -> int:
     folder = Path(OUTPUT_DIR.value)
     nights = {
         path.stem: path for path in folder.glob("nights/*/*.json")
-    }  # the names of runs may begin with a night's
+    }  # look for nights first, because the name of a run may begin with a night's name
     code = write_html([str(nights.get(name) or place_of(name, folder)) for name in named], target)
     size = target.stat().st_size
     answer(Page(file=str(target), bytes=size), f"{target}: {bytes_text(size)}, works offline")
@@ -182,7 +182,7 @@ def html(argv: list[str]) -> int:
 
 
 def _file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]:
-    """The file to write, and the runs that were named."""
+    """Return the file to write, and the names of runs in the arguments."""
     if len(arguments) < 2 or not arguments[0]:
         usage = f"python launch/report.py {command} --help"
         raise RequestError("the runs are missing" if arguments else "the file is missing", next_command=usage)
@@ -190,10 +190,10 @@ def _file_and_runs(arguments: list[str], command: str) -> tuple[Path, list[str]]
 
 
 def scaling(argv: list[str]) -> int:
-    """Show how a sweep scales, and what PGLE gains, from the current results.
+    """Show how a sweep scales and how much PGLE gains, from the current results.
 
     python launch/report.py scaling results/sweep-TIME.json
-    python launch/report.py scaling results/sweep-*.json        the newest of several
+    python launch/report.py scaling results/sweep-*.json        the newest of several sweeps
     """
     from benchmarks.sweeps import sweep_report
 
@@ -201,14 +201,14 @@ def scaling(argv: list[str]) -> int:
         raise RequestError(
             "the sweep is missing", next_command="python launch/report.py scaling results/sweep-*.json"
         )
-    newest = max(map(Path, argv[1:]), key=lambda path: path.name)  # their names begin with the time
+    newest = max(map(Path, argv[1:]), key=lambda path: path.name)  # the files' names begin with the time
     found = sweep_report.report_of_file(newest)
     answer(found, lambda: sweep_report.text(found, newest))
     return EXIT_VALID
 
 
 def references(argv: list[str]) -> int:
-    """List the published rows as their sources print them.
+    """List the published results with the numbers that their sources print.
 
     python launch/report.py references
     """
@@ -223,7 +223,7 @@ def references(argv: list[str]) -> int:
 
 
 def trace(argv: list[str]) -> int:
-    """Break down the time of a step from a profiler's trace (docs/how-to/profile.md).
+    """Break down the time of a step, from a profiler's trace (docs/how-to/profile.md).
 
     python launch/report.py trace results/RUN                   a profiled run, or a profiler's file
     python launch/report.py trace results/RUN --json
@@ -233,14 +233,14 @@ def trace(argv: list[str]) -> int:
     from benchmarks.trace.tables import report_text
 
     place = place_of(only_argument(argv[1:], "python launch/report.py trace --help"), Path(OUTPUT_DIR.value))
-    with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as room:  # a run's raw files are sealed
+    with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as room:  # a run's folder must not get new raw files
         found = trace_report(place, lambda report: _exported(report, Path(room)))
     answer(found, lambda: report_text(found))
     return EXIT_VALID
 
 
 def _exported(report: Path, room: Path) -> Path:
-    """An SQLite file of a report of Nsight Systems."""
+    """Convert a report of Nsight Systems to SQLite, and return that file."""
     import subprocess
 
     database = room / f"{report.stem}.sqlite"
@@ -257,7 +257,7 @@ def _exported(report: Path, room: Path) -> Path:
 
 
 def mlperf(argv: list[str]) -> int:
-    """Run MLPerf's checkers and more on MLLOG files; exit code 3 if they fail (docs/reference/mlperf_rules.md).
+    """Run MLPerf's checkers and other checks on MLLOG files; exit code 3: one fails (docs/reference/mlperf_rules.md).
 
     python launch/report.py mlperf DIR                          a folder of logs, a job's output, or runs of Stepmark
     python launch/report.py mlperf DIR --ruleset=5.1.0 --json

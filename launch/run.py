@@ -6,9 +6,9 @@ Examples:
   python launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run
       show what to expect of a cluster run, and its plan
   python launch/run.py --list --hardware=h100
-      show what can be run on a GPU type
+      show the models, tasks and recipes for a GPU type
 
-A flag that you omit takes the recipe's value. With several values and commas, a flag marked * starts a sweep.
+A flag that you omit takes the recipe's value. Several values with commas in a flag marked * start a sweep.
 Exit codes: 0 done and valid; 1 the run failed; 2 the request was wrong and nothing was started; 3 the result is
 invalid; 130 interrupted.
 """
@@ -49,18 +49,18 @@ flags.DEFINE(
     Words(("none", "nsys", "xplane", "nccl")),
     "profile",
     "none",
-    "Record a profile. Profiled runs are never compared.",
+    "Record a profile. A profiled run cannot be compared.",
 )
-flags.DEFINE_string("profile_ranks", None, "Ranks that nsys records, such as 0,1,8-15. (default: the recipe's)")
-flags.DEFINE_integer("profile_start_step", None, "First step to record; steps start at 0. (default: the recipe's)")
-flags.DEFINE_integer("profile_stop_step", None, "Last step to record. (default: the recipe's)")
+flags.DEFINE_string("profile_ranks", None, "Ranks that nsys records, such as 0,1,8-15. (default: from the recipe)")
+flags.DEFINE_integer("profile_start_step", None, "First step to record; steps start at 0. (default: from the recipe)")
+flags.DEFINE_integer("profile_stop_step", None, "Last step to record. (default: from the recipe)")
 flags.DEFINE_boolean("profile_gpu_metrics", False, "With nsys, also sample the counters of the GPUs.")
 flags.DEFINE_boolean("profile_cpu", False, "With nsys, also sample the CPUs.")
 flags.DEFINE_string("output_dir", "results", "Folder of the runs; each run gets its own folder in it.")
 flags.DEFINE_boolean("dry_run", False, "Show what to expect and the plan; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
-flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: leave it in the queue; see launch/status.py).")
-flags.DEFINE_multi_string("tag", [], "Word to find the run by; repeat for more.")
+flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: only submit the job; see launch/status.py).")
+flags.DEFINE_multi_string("tag", [], "Word by which you can find the run; repeat for more.")
 flags.DEFINE_float(
     "inject_slowdown", 0.0, "Slow every step by this fraction to test a gate; 0.5 means 50% slower.", 0, 10
 )
@@ -69,12 +69,12 @@ flags.DEFINE_boolean("allow_busy", False, "On this machine, use GPUs even if ano
 flags.DEFINE_float(
     "hang_timeout",
     None,
-    "On a cluster, end a job without a new step for this many seconds, and dump its stacks.",
+    "On a cluster, end a job that has no new step for this many seconds, and dump its stacks.",
     1,
     10**7,
 )
-flags.DEFINE_integer("max_jobs", None, "Most jobs of a sweep in the queue at once. (default: set by the site)")
-flags.DEFINE_boolean("resume", True, "Continue an unfinished sweep of the same flags.")
+flags.DEFINE_integer("max_jobs", None, "Maximum number of a sweep's jobs in the queue. (default: from the site)")
+flags.DEFINE_boolean("resume", True, "Continue an unfinished sweep with the same flags.")
 flags.DEFINE_boolean("skip_refused", False, "Run the valid combinations of a sweep, and list the others.")
 flags.adopt_module_key_flags(request_flags)
 flags.declare_key_flag(output.VERBOSE)
@@ -89,7 +89,7 @@ Examples:
   python launch/run.py --backend=jax --model=llama2_70b --dtype=bf16,fp8 --gpus=64,128,256 --repeats=3 --site=NAME
       every combination, three times, with a table of how it scales; the same command resumes it
   python launch/run.py --backend=jax --model=llama2_70b --gpus=64 --pgle=off,auto --site=NAME
-      an A/B: both in turn, 6 times, with the gain, its 95% interval and a verdict
+      an A/B test: alternate both values, 6 runs each, and show the gain, its 95% interval and a verdict
 Flags: repeats max_jobs resume skip_refused pgle tag output_dir""",
     "profile": """Record a profile of some steps, and sample the machines.
 
@@ -191,7 +191,7 @@ def _show_plan(request: "Request", runner: "Runner", configs: "Configs") -> int:
         found = forecast(benchmark, backend.storage(benchmark), read_published(configs))
         text = screen_text(benchmark, plan, found)
     preview = runner.preview(benchmark, backend)
-    preview = preview if whole or "\n" not in preview else ""  # a job script, or the environment made first
+    preview = preview if whole or "\n" not in preview else ""  # only --verbose shows a whole job script
     print("\n\n".join(filter(None, [refused, text, preview])), flush=True)
     return EXIT_VALID
 

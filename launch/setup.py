@@ -18,7 +18,7 @@ Download the gated configuration for Megatron-Bridge once, for jobs that are off
   export HF_TOKEN=YOUR_TOKEN
   python launch/setup.py --site=NAME --engine=bridge --model=llama3_70b
 
-Make the data and the model of an MLPerf benchmark with a job in the container of its submission:
+Make the data and the model of an MLPerf benchmark with a job, in the container of its submission:
   python launch/setup.py --site=NAME --model=llama2_70b_lora --task=mlperf --out=DIR
 
 Exit codes: 0 everything is ready, 1 something is missing or failed, 2 the request was wrong.
@@ -45,16 +45,16 @@ from launch.slurm import job_flags, options
 from launch.terminal import places
 from launch.terminal.output import text_only
 
-flags.adopt_module_key_flags(job_flags)  # so that --help shows them
+flags.adopt_module_key_flags(job_flags)  # --help shows only adopted flags
 BACKEND = flags.DEFINE_string("backend", None, "Backend: jax, nemo or another installed one.")
 MODEL = flags.DEFINE_string("model", None, "Model to train (configs/models).")
 TASK = flags.DEFINE_enum("task", None, ["pretrain", "lora", "mlperf"], "Task of the run.")
-OUT = flags.DEFINE_string("out", None, "Folder of all files.")
+OUT = flags.DEFINE_string("out", None, "Folder for all files.")
 
 DOWNLOAD = flags.DEFINE_boolean("download", False, "Download the missing files.")
 ASSET = flags.DEFINE_string("asset", None, "Download only this asset.")
 
-NEW_SITE = flags.DEFINE_string("new_site", None, "Write the file of a new site with this name from its Slurm.")
+NEW_SITE = flags.DEFINE_string("new_site", None, "Name of a new site; writes its file from the facts of its Slurm.")
 HARDWARE = flags.DEFINE_string("hardware", None, "Device of a new site, if its nodes do not report it.")
 SITE = flags.DEFINE_string("site", None, "Site to prepare (--out: the folder of its results).")
 ENGINE = flags.DEFINE_string("engine", None, "Prepare only this engine.")
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
 
 
 def _job_of(row: Site) -> tuple[JobOptions, int | None]:
-    """Return the options of a job on the site, and its minutes if the user gives them."""
+    """Return the options of a job on the site, and its time limit in minutes if the user passes --time."""
     typed = job_flags.typed()
     options.refuse_without_slurm(row, typed)
     job = options.choose(row, typed, os.environ) if row.slurm else JobOptions()
@@ -94,7 +94,7 @@ def _job_of(row: Site) -> tuple[JobOptions, int | None]:
 
 
 def new_site() -> int:
-    """The file of a new site, and a check of its nodes."""
+    """Write the file of a new site, and check two of its nodes."""
     from launch.sites import new_site as making
 
     wanted = making.NewSite(
@@ -108,7 +108,7 @@ def new_site() -> int:
 
 
 def site() -> int:
-    """Folders, and the images or environments that the engines of a site run in."""
+    """Prepare a site: its folders, and the images or environments of its engines."""
     from launch.assets import site_hub
     from launch.environments import wanted
     from launch.environments.selection import refuse_unknown_engines
@@ -131,7 +131,7 @@ def site() -> int:
             next_command=f"--engine={wanted.engine_of(next(iter(engines)))}",
         )
     if not any(flag.value for flag in (BACKEND, ENGINE, MODEL, IMAGE)):
-        what = "--site needs a --model, --engine or --backend to prepare for"
+        what = "--site also needs --model, --engine or --backend"
         raise RequestError(what, where=f"--site={SITE.value}", next_command="--model=llama2_tiny")
     work = wanted.Work(
         site=row,
@@ -156,7 +156,7 @@ def site() -> int:
 
 
 def typed_image() -> str | None:
-    """--image, as a name that can be imported."""
+    """Return the value of --image. Refuse the path of an image file, which needs no import."""
     if IMAGE.value and IMAGE.value.endswith(images.FILES):
         raise RequestError(
             "an image file needs no import",
@@ -168,7 +168,7 @@ def typed_image() -> str | None:
 
 
 def mlperf_data() -> int:
-    """What an MLPerf benchmark reads, made on a site."""
+    """Make the files that an MLPerf benchmark reads, with a job on a site."""
     from launch.environments import wanted
     from launch.mlperf.preparing import Preparation, prepare, preview
 
@@ -201,7 +201,7 @@ def needed() -> int:
 
 
 def download_assets() -> int:
-    """Every asset that can be downloaded, or the one that was named; then the table."""
+    """Download every asset that can be downloaded and print the table, or download only the asset of --asset."""
     from launch.assets import hub
 
     needs, out = _needs(), Path(_given(OUT))

@@ -8,9 +8,9 @@ Examples:
   python launch/status.py --cancel RUN
       cancel its job; the steps so far are kept
   python launch/status.py --collect RUN
-      make its result from its files and Slurm's record, also a second time
+      make its result from its files and Slurm's record, even if it already has a result
 
-RUN is a run's folder, or a part of its name. The command works from any shell that sees the folder, also after a
+RUN is a run's folder, or a part of its name. The command works from any shell that sees the folder, even after the
 launcher was killed. Exit codes: 0 done (with --follow and --collect: the run is valid); 1 a run failed or Slurm did
 not answer; 2 the request was wrong; 3 a run is invalid.
 """
@@ -107,7 +107,7 @@ def table(rows: list[RunState]) -> list[str]:
 
 
 def _words(run_id: str) -> tuple[str, str]:
-    """When it was started, and what it trains."""
+    """Return the start time of a run, and a description of its benchmark."""
     found = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(.*)-\w+", run_id)
     if found is None:  # the folder was renamed
         return "-", run_id
@@ -116,7 +116,7 @@ def _words(run_id: str) -> tuple[str, str]:
 
 
 def _why_failed(rows: list[RunState]) -> list[str]:
-    """The first cause of each run that is found to have failed just now; how to see that of the others."""
+    """Return the first cause of each failure that this command has just collected, and the command for the others."""
     from benchmarks.runs.diagnosing import why_failed
 
     failed = [row for row in rows if row.state == "failed"]

@@ -1,19 +1,19 @@
-"""Recompute a run's result from its raw files, or prove that the backends do the same work.
+"""Recompute a run's result from its raw files, or check that the backends do the same work.
 
 Examples:
   python launch/verify.py results/RUN
-      exit 0 if every metric follows from the raw files, 3 if one differs
+      exit code 0 if every metric can be recomputed from the raw files, 3 if one differs
   python launch/verify.py --repair results/RUN
       write steps.jsonl and result.json again from the raw files (after a crash or a full disk)
   python launch/verify.py --equivalence
       train a tiny Llama 2 and Llama 3 in every backend from the same weights, on this machine's CPU, and compare
-      parameters, FLOPs, settings, loss, logits, gradients and updates: exit 0 if all agree, 3 if a line differs
+      parameters, FLOPs, settings, loss, logits, gradients and updates: exit code 0 if all agree, 3 if a line differs
   python launch/verify.py --equivalence --dtype=bf16 --hardware=h100
-      do this in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
+      the same in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
   python launch/verify.py --equivalence --task=lora
-      train only adapters: the same rank, alpha and matrices in every backend
+      the same with only adapters trained: with the same rank, alpha and matrices in every backend
 
-RUN is a run's folder, or a part of its name that no other run in --output_dir has.
+RUN is a run's folder, or a part of the name of only one run in --output_dir.
 The raw files are benchmark.json, plan.json, provenance.json and attempt-*/. Stepmark makes steps.jsonl and
 result.json from them.
 """
@@ -32,17 +32,17 @@ from launch.terminal.output import document
 
 FLAGS = flags.FLAGS
 flags.DEFINE_boolean("repair", False, "Write steps.jsonl and result.json again from the raw files.")
-flags.DEFINE_boolean("equivalence", False, "Prove that the backends do the same work.")
+flags.DEFINE_boolean("equivalence", False, "Check that the backends do the same work.")
 flags.DEFINE_list("model", [], "With --equivalence: the models. (default: llama2_tiny,llama3_tiny)")
 flags.DEFINE_enum(
     "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train all weights, or only adapters."
 )
 flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision, with its own tolerances.")
-flags.DEFINE_string("hardware", "cpu", "With --equivalence: the device of configs/hardware.")
+flags.DEFINE_string("hardware", "cpu", "With --equivalence: the device (configs/hardware).")
 flags.DEFINE_string(
     "output_dir",
     None,
-    "Folder of the runs (default: results). With --equivalence: keep all files there.",
+    "Folder of the runs (default: results). With --equivalence: the folder in which to keep all files.",
 )
 OF_EQUIVALENCE = ("model", "task", "dtype", "hardware")
 

@@ -1,1 +1,1 @@
-"""How commands start: flags, help, subcommands, completion, and the exit code."""
+"""The start and end of every command: flags, help, subcommands, completion, and the exit code."""

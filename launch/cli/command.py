@@ -1,4 +1,4 @@
-"""How every command starts and ends: flags in, exit code out, never a traceback for bad input."""
+"""Start and end every command: parse its flags, show errors without a traceback, and return the exit code."""
 
 import io
 import math
@@ -20,7 +20,7 @@ from launch.terminal.output import RED, Harmless, coloured, has_colours, in_colo
 JSON = "json"
 KEY_VALUE = ("set", "slurm_arg")  # flags whose values are KEY=VALUE
 JSON_WORD = re.compile(r"--?json(=(true|t|1))?", re.IGNORECASE)
-flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also of an error: docs/schemas.json.")
+flags.DEFINE_boolean(JSON, False, "Print one JSON document instead of text, also for an error: docs/schemas.json.")
 
 
 def run_main(main: Callable[[list[str]], int]) -> NoReturn:
@@ -31,11 +31,11 @@ def run_main(main: Callable[[list[str]], int]) -> NoReturn:
 class Command(NamedTuple):
     main: Callable[[list[str]], int]
     about: str
-    flags: dict[str, list[flags.Flag[Any]]]  # by their heading, "" for its own
-    typed: str  # how a user calls it, without the arguments
+    flags: dict[str, list[flags.Flag[Any]]]  # by their heading, "" for the command's own flags
+    typed: str  # the command as the user types it, without the arguments
     arguments: list[str]
     first: Sequence[str] = ()  # the flags that --help shows; empty: all
-    topics: Mapping[str, str] = {}  # of --help=TOPIC: its examples, and then a line "Flags: NAME NAME"
+    topics: Mapping[str, str] = {}  # TOPIC of --help=TOPIC -> examples, and then a line "Flags: NAME NAME"
 
 
 def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arguments: list[str]) -> Command:
@@ -44,7 +44,7 @@ def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arg
 
 
 def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
-    """`made`: what becomes of every text that is printed."""
+    """Run the command that `chosen` returns, and exit. The functions `made` transform every text that it prints."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None: `>&-`
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
@@ -73,7 +73,7 @@ def only_argument(arguments: list[str], usage: str) -> str:
 
 
 class Words(flags.ArgumentParser[str]):
-    """The parser of a flag whose choices are shown in --help and completion but checked later, such as a list."""
+    """The parser of a flag that may have a list of values. --help shows its choices; later code checks the values."""
 
     def __init__(self, enum_values: tuple[str, ...]) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Words(flags.ArgumentParser[str]):
 
 
 def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
-    """The flags of a command by their heading ("" for its own), with those it adopted (adopt_module_key_flags)."""
+    """Return the flags of a command by heading, "" for its own flags, including those adopted from other modules."""
     name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
     by_module = flags.FLAGS.flags_by_module_dict()
     adopted = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(name)}
@@ -98,7 +98,7 @@ def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
 
 def _guarded(chosen: Callable[[], Command]) -> int:
     command = None
-    if any(map(JSON_WORD.fullmatch, sys.argv[1:])):  # flags that are wrong are answered in JSON too
+    if any(map(JSON_WORD.fullmatch, sys.argv[1:])):  # before parsing, because an error in the flags is also JSON
         output.keep_for_json()
     try:
         command = chosen()
@@ -112,7 +112,7 @@ def _guarded(chosen: Callable[[], Command]) -> int:
     except KeyboardInterrupt:
         return _ended(StepmarkError("interrupted"), EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader (head, less) went away: nothing is wrong, and nothing can be printed any more.
+        # The program that reads the output, such as head, has ended. Nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
@@ -126,7 +126,7 @@ def _guarded(chosen: Callable[[], Command]) -> int:
 
 
 def _ended(error: StepmarkError, code: int) -> int:
-    """Says why on stderr, and with --json in the document too."""
+    """Print the error to stderr, and with --json also in the document. Return the exit code."""
     from benchmarks.secret_rules import hidden
 
     print(in_colour("stepmark", RED) if has_colours(sys.stderr) else "stepmark", end="", file=own_stderr())
@@ -135,7 +135,7 @@ def _ended(error: StepmarkError, code: int) -> int:
 
 
 def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
-    """With --json, a command that has printed no document prints why, or its exit code."""
+    """With --json, print the error or the exit code if the command has not printed a document. Return the code."""
     if output.json_pending():
         from launch.terminal.documents import Error, ExitDocument, Why
 
@@ -144,7 +144,7 @@ def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
 
 
 def _parse(command: Command) -> list[str]:
-    # absl's own --help lists its dozens of internal flags; a command's --help shows the command's.
+    # absl's --help would list dozens of absl's own flags; this one shows only the flags of the command.
     if wants_help(command.arguments):
         output.text_only(_help(command))
         sys.exit(0)
@@ -156,14 +156,14 @@ def _parse(command: Command) -> list[str]:
     except flags.Error as error:
         raise RequestError(_refused_value(str(error))) from None
     for name, value in flags.FLAGS.flag_values_dict().items():
-        if isinstance(value, float) and math.isnan(value):  # it is within every range
+        if isinstance(value, float) and math.isnan(value):  # absl's range checks accept nan
             raise RequestError(f"--{name}=nan is not a number")
     _refuse_empty()
     return words
 
 
 def _refused_value(text: str) -> str:
-    """Return absl's message about a value, or the nearest of the flag's choices."""
+    """Return a message about a wrong value: the nearest choices of the flag, or absl's text."""
     found = re.match(r"flag --(\w+)=(.*?): ", text)
     choices = getattr(flags.FLAGS[found[1]].parser, "enum_values", None) if found else None
     return f"--{found[1]}={found[2]}: {nearest(found[2], choices)}" if found and choices else text
@@ -178,7 +178,7 @@ def _completed(command: Command, wanted: str) -> str:
     for flag in shlex.split("" if wanted == errors.SAME_COMMAND else wanted):
         name, equals, value = flag[2:].partition("=")
         if name not in known:
-            return wanted  # it is a flag of another command
+            return wanted  # the flag belongs to another command
         key, has_value, _ = value.partition("=") if name in KEY_VALUE else ("", value or not equals, "")
         same = re.compile(f"--?{name}={re.escape(key)}=" if key else f"--?(no)?{name}(=|$)")
         words = [word for word in words if not same.match(word)] + ([flag] if has_value else [])
@@ -186,7 +186,7 @@ def _completed(command: Command, wanted: str) -> str:
 
 
 def _refuse_empty() -> None:
-    """Refuse what an empty variable of a shell script leaves."""
+    """Refuse flags without a value, such as from an empty variable in a shell script."""
     for name, flag in ((name, flags.FLAGS[name]) for name in flags.FLAGS):
         if flag.present and (flag.value in ("", []) or (isinstance(flag.value, list) and "" in flag.value)):
             raise RequestError(f"--{name}= has no value", where=f"--{name}=", next_command=f"--{name}=")
@@ -217,7 +217,7 @@ def _help(command: Command) -> str:
 
 def _flag_help(flag: flags.Flag[Any]) -> tuple[str, str]:
     choices = getattr(flag.parser, "enum_values", None)
-    no = "[no]" if flag.boolean and flag.default is None else ""  # left open: either may be meant
+    no = "[no]" if flag.boolean and flag.default is None else ""  # without a default, the user may want either
     value = {"int": "N", "float": "X"}.get(flag.parser.flag_type(), "TEXT")
     if isinstance(flag, flags.MultiFlag) and flag.name in KEY_VALUE:
         value = "KEY=VALUE"

@@ -3,7 +3,7 @@
     stepmark completion bash > ~/.local/share/bash-completion/completions/stepmark
     stepmark completion zsh > ~/.zfunc/_stepmark        a folder of $fpath
 
-The script holds the words and starts no Python. Print it again after an update, and for your own sites and suites.
+The script contains all words and does not start Python. Print it again after an update or a new site or suite.
 """
 
 import importlib
@@ -41,7 +41,7 @@ _stepmark() {
     fi
     COMPREPLY=($(compgen -W "$(_stepmark_words "${typed[1]-}" "${typed[2]-}")" -- "$current"))
     [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace 2>/dev/null
-    # bash replaces what follows the = alone
+    # bash replaces only the text after the =
     [[ $current != *=* || $COMP_WORDBREAKS != *=* ]] || COMPREPLY=("${COMPREPLY[@]#"${current%%=*}="}")
 }
 complete -o default -F _stepmark stepmark
@@ -75,8 +75,8 @@ def main(argv: list[str]) -> int:
 
 
 def _words_function() -> str:
-    """The words that may follow a command and its subcommand, as a function of the shell."""
-    # Each in a separate process, because commands have flags of the same names.
+    """Return a shell function that prints the words that may follow a command and its subcommand."""
+    # Import each command in a separate process, because several commands define flags with the same name.
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
         cases = pool.map(_cases, COMMANDS, chunksize=1)
     return "\n".join(

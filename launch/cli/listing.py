@@ -1,4 +1,4 @@
-"""What `--list` shows: what there is to run, on what, by which recipe; filtered by the other flags."""
+"""The tables of `--list`: models, tasks, hardware, recipes, backends and sites that match the other flags."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,7 +20,7 @@ def listing(
     hardware: str | None = None,
     gpus: int | None = None,
 ) -> dict[str, Rows]:
-    # A typing error must not look like an empty list.
+    # Refuse an unknown name, because a typing error must not look like an empty list.
     if backend is not None:
         find_backend(backend)
     if model is not None:

@@ -1,4 +1,4 @@
-"""The flags that name a benchmark, for every launch script that resolves one. Importing this module defines them."""
+"""The flags that describe a benchmark. Importing this module defines them for a command."""
 
 import os
 from pathlib import Path
@@ -25,22 +25,22 @@ flags.DEFINE(Words(TASKS), "task", "pretrain", "Training task. *")
 flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "Program of the backend, if it has several. *")
 flags.DEFINE_string("recipe", None, "Name of a recipe; --list shows all. (default: the first that matches)")
 flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "Precision of the matmuls. *")
-flags.DEFINE_string("hardware", None, "The GPU type, such as h100, or cpu; here: what this machine has. *")
-flags.DEFINE_string("gpus", None, "Total number of GPUs; with cpu, virtual devices. *")
-flags.DEFINE_string("nodes", None, "Number of nodes; on site local, of processes. *")
+flags.DEFINE_string("hardware", None, "The GPU type, such as h100, or cpu; here: the hardware of this machine. *")
+flags.DEFINE_string("gpus", None, "Total number of GPUs; with cpu, number of virtual devices. *")
+flags.DEFINE_string("nodes", None, "Number of nodes; on site local, number of processes. *")
 flags.DEFINE_string("site", None, "Where to run; --list shows the sites. (default: $STEPMARK_SITE, otherwise local)")
 flags.DEFINE_integer("steps", None, "Number of training steps.")
-flags.DEFINE(Words(("steady", "last", "A-B")), "window", None, "Steps that count; A-B is a range such as 35-44.")
+flags.DEFINE(Words(("steady", "last", "A-B")), "window", None, "The measured steps; A-B is a range such as 35-44.")
 flags.DEFINE(Words(("off", "nsys", "auto")), "pgle", "off", "Profile-guided latency estimation (jax). *")
 flags.DEFINE_string("data", None, "Folder of a dataset that replaces the recipe's data.")
 flags.DEFINE_string(
     "image",
     None,
-    "Container image: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file. (default: the site's)",
+    "Container image: REGISTRY/NAME:TAG, or the path of a .sqsh or .sif file. (default: from the site)",
 )
-flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "Where the framework runs. (default: the site's)")
-flags.DEFINE_string("python", None, "Python that has the framework, for --runtime=python.")
-flags.DEFINE_string("measured_peak", None, "File of launch/peak.py; MFU and bound also use its peak.")
+flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "Runtime of a run. (default: from the site)")
+flags.DEFINE_string("python", None, "Path of a Python that has the framework, for --runtime=python.")
+flags.DEFINE_string("measured_peak", None, "File written by launch/peak.py; MFU and bound also use its peak.")
 flags.DEFINE_multi_string("set", [], "Override a setting, such as sequence_length=64; repeat for more.")
 
 
@@ -50,7 +50,7 @@ def site_name() -> str:
 
 
 def requests(site: "Site", **rest: Any) -> "list[Request]":
-    """What was typed, a request for every combination of lists; `rest` are fields that a script fills by itself."""
+    """Return a request for every combination of values in the flags; `rest` are fields that the caller sets."""
     from benchmarks.request.resolve import LISTED, RuntimeOptions, requests_of
 
     for name in ("backend", "model"):
@@ -74,7 +74,7 @@ def requests(site: "Site", **rest: Any) -> "list[Request]":
 
 
 def image() -> str | None:
-    """--image; a path as every node would have it."""
+    """Return the value of --image, with an absolute path if it is a file."""
     typed: str | None = FLAGS.image
     if typed is None:
         return None
@@ -84,7 +84,7 @@ def image() -> str | None:
 
 
 def python() -> str | None:
-    """--python as a path: a bare name is looked up as a shell does. Links are kept: a virtual environment is one."""
+    """Return --python as an absolute path, found in PATH like a command. Keep links: virtual environments use one."""
     typed: str | None = FLAGS.python
     if typed is None:
         return None

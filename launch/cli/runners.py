@@ -1,4 +1,4 @@
-"""Choose the runner of a site. Its module is only loaded when a run needs it."""
+"""Choose the runner of a site. The module of a runner is only imported if it is chosen."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """The console command: `stepmark run ...` is `python launch/run.py ...`.
 
 stepmark --help                             the commands
-stepmark report --help                      what one of them does
+stepmark report --help                      the help of one command
 stepmark completion bash|zsh                a script for the shell that completes commands, flags and values
 """
 
@@ -25,7 +25,7 @@ SCRIPT = re.compile(rf"(?<![\w/.-])python launch/({'|'.join(COMMANDS)})\.py")
 
 
 def main() -> NoReturn:
-    # There may be no checkout: the commands that a text names are this one's.
+    # An installed package has no checkout: print `stepmark NAME` for each `python launch/NAME.py` in a text.
     run_command(lambda: chosen(sys.argv[1:]), lambda text: SCRIPT.sub(r"stepmark \1", text))
 
 
@@ -48,7 +48,7 @@ def chosen(words: list[str]) -> Command:
     if name not in COMMANDS:
         what = f"unknown command '{name}': {nearest(name, [*COMMANDS, 'completion'])}"
         raise RequestError(what, next_command="stepmark --help")
-    sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # as provenance has it of a run
+    sys.argv = [str(SCRIPTS / f"{name}.py"), *arguments]  # provenance records this command
     module = importlib.import_module(f"launch.{name}")
     if hasattr(module, "SUBCOMMANDS"):
         found: Command = module.SUBCOMMANDS.chosen(f"stepmark {name}", arguments)

@@ -1,4 +1,4 @@
-"""Commands with several jobs: the first word names a subcommand, a function of the command's script."""
+"""Commands with subcommands: the first argument names a subcommand, which is a function in the command's script."""
 
 import inspect
 import sys
@@ -20,12 +20,12 @@ HELP = "With --help after it, a subcommand shows its flags and examples."
 
 class Subcommand(NamedTuple):
     main: Callable[[list[str]], int]  # its docstring is the help
-    takes: tuple[Any, ...] = ()  # its flags: what one was defined as, or a module for all that it defines
+    takes: tuple[Any, ...] = ()  # its flags: each a FlagHolder, or a module for all flags that the module defines
     as_words: Callable[[list[str]], list[str]] = list
     first: tuple[str, ...] = ()  # the flags that --help shows; empty: all
 
     def flags(self) -> dict[str, list[flags.Flag[Any]]]:
-        """By their heading, "" for its own."""
+        """Return the flags by their heading, "" for the subcommand's own flags."""
         own = [flags.FLAGS[one.name] for one in self.takes if isinstance(one, flags.FlagHolder)]
         modules = [one for one in self.takes if not isinstance(one, flags.FlagHolder)]
         defined = {one.HEADING: flags.FLAGS.get_flags_for_module(one.__name__) for one in modules}
@@ -53,7 +53,7 @@ class Subcommands(NamedTuple):
         every = {flag.name for other in self.by_name.values() for group in other.flags().values() for flag in group}
         own = one.flags()
         for flag in every - {flag.name for group in own.values() for flag in group}:
-            delattr(flags.FLAGS, flag)  # of another subcommand: unknown here
+            delattr(flags.FLAGS, flag)  # a flag of another subcommand is unknown here
         return Command(
             one.main, inspect.getdoc(one.main) or "", own, f"{typed} {name}", one.as_words(words), one.first
         )

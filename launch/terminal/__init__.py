@@ -1,1 +1,1 @@
-"""What commands print and where Stepmark keeps its files: below every other folder of launch."""
+"""The output of commands, and the places of Stepmark's files. Every other folder of launch may import this one."""

@@ -32,7 +32,7 @@ class ExitDocument(Value, frozen=True):
 
 
 class Text(Value, frozen=True):
-    """What is text by its nature: --help, a completion, a job script."""
+    """The document of output that is only text: --help, a completion or a job script."""
 
     text: str
 
@@ -54,13 +54,13 @@ class Runs(Value, frozen=True):
 class DryRun(Value, frozen=True):
     benchmark: dict[str, Any]  # as in benchmark.json
     plan: Plan
-    preview: str  # a job script, or what is pulled first
+    preview: str  # a job script, the command of a container, or the environment that is created first
     refusals: list[Why]  # would be refused now
 
 
 class DrySweep(Value, frozen=True):
     repeats: int
-    cells: dict[str, DryRun]  # by the flags that tell one from the others
+    cells: dict[str, DryRun]  # by the flags that distinguish a cell from the others
     refused: dict[str, str]  # skipped by --skip_refused, with the reason
 
 
@@ -82,7 +82,7 @@ class RunCheck(Value, frozen=True):
     """A run compared with its raw files."""
 
     path: str
-    agrees: bool | None  # null: it could not be read, or was repaired
+    agrees: bool | None  # null: the run could not be read, or was repaired
     status: str = ""
     steps: int | None = None
     differences: list[str] = []
@@ -103,7 +103,7 @@ class CheckedArchive(Value, frozen=True):
 class Archive(Value, frozen=True):
     file: str
     runs: list[str]
-    sums_sha256: str  # of SHA256SUMS, the first file of the archive
+    sums_sha256: str  # the digest of SHA256SUMS, the first file of the archive
 
 
 class Page(Value, frozen=True):
@@ -123,7 +123,7 @@ class NightPlan(Value, frozen=True):
     suite: str
     site: str
     rerun_budget: int
-    cells: dict[str, dict[str, Any]]  # by their names; each as in benchmark.json
+    cells: dict[str, dict[str, Any]]  # by name; each value as in benchmark.json
 
 
 class RehearsedNight(Value, frozen=True):
@@ -151,7 +151,7 @@ class Site(Value, frozen=True):
 class NewSite(Value, frozen=True):
     site: str
     path: str
-    preflight: Report  # of two nodes
+    preflight: Report  # the check of two nodes
     next: list[str]
 
 
@@ -167,6 +167,6 @@ class Cluster(Value, frozen=True):
     name: str
     up: bool
     nodes: list[str] = []
-    missing: list[str] = []  # daemons that should run and do not
+    missing: list[str] = []  # daemons that should run but do not
     slurm_conf: str | None = None
     logs: str | None = None

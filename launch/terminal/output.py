@@ -1,7 +1,7 @@
 """The answer of a command: text for the user or, with --json, one JSON document for a program.
 
-With --json, stdout has only the document; everything else goes to stderr. A terminal is sent text that
-cannot move its cursor, with verdicts and states of tables in colour.
+With --json, stdout gets only the document, and all other text goes to stderr. Text is escaped so that it
+cannot move a terminal's cursor. On a terminal, verdicts and states in tables have colours.
 """
 
 import os
@@ -15,10 +15,10 @@ from absl import flags
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERBOSE = "verbose"  # a command that has more to show declares it as a key flag
-VERBOSE_FLAG = flags.DEFINE_boolean(VERBOSE, False, "Show everything instead of a screen.")
+VERBOSE = "verbose"  # a command with more output declares this as a key flag
+VERBOSE_FLAG = flags.DEFINE_boolean(VERBOSE, False, "Show all details instead of a short summary.")
 
-_kept: list[TextIO] = []  # standard output, from --json until its document is printed
+_kept: list[TextIO] = []  # with --json, standard output until the document is printed
 
 
 def keep_for_json() -> None:
@@ -31,12 +31,12 @@ def verbose() -> bool:
 
 
 def json_pending() -> bool:
-    """Whether a document is still to be printed."""
+    """Return whether --json is set and the document has not been printed."""
     return bool(_kept)
 
 
 def answer(data: object, text: str | Callable[[], str]) -> None:
-    """Show the answer of a command. A function makes slow data or text only if it is shown."""
+    """Show the answer of a command: `text`, or with --json `data`. Both can be functions, called only if needed."""
     if json_pending():
         document(data() if callable(data) else data)
     else:
@@ -45,12 +45,12 @@ def answer(data: object, text: str | Callable[[], str]) -> None:
 
 
 def text_only(text: str) -> None:
-    """The answer of a command that is text by its nature, such as a job script or --help."""
+    """Show an answer that is only text, such as a job script or --help; with --json as the field `text`."""
     answer({"text": text}, text)
 
 
 def document(data: object) -> None:
-    """Print the document with --json, for commands that print their text step by step."""
+    """With --json, print the document; for commands that print their text step by step."""
     if json_pending():
         from benchmarks.values import json_text
 
@@ -65,7 +65,7 @@ COLOURS = {
     **dict.fromkeys(("inconclusive", "not tested", "not checked", "warning"), YELLOW),
     **dict.fromkeys(("invalid", "failed", "worse", "cut off", "unreadable", "missing", "first cause"), RED),
 }
-# A whole cell of benchmarks/text.py: two spaces or an end of the line on either side, or a colon behind it.
+# A whole cell of a table of benchmarks/text.py: between two spaces or ends of the line, or followed by a colon.
 CELL = re.compile(rf"(?:(?<=  )|^)({'|'.join(COLOURS)})(?=  |\s*$|:)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -85,27 +85,27 @@ def in_colour(text: str, colour: str) -> str:
 
 # --- control characters ---------------------------------------------------------------------------
 
-# What moves a cursor, changes how a terminal behaves, or shows text in another order than it has.
+# Characters that move the cursor, change the behaviour of a terminal, or change the displayed order of text.
 CONTROL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
 )
 
 
 def harmless(text: str) -> str:
-    """Control characters as JSON writes them, so that a document is the same document."""
+    """Escape control characters as in JSON, so that a JSON document keeps its meaning."""
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def without_workflow_commands(text: str) -> str:
-    """Return the text without parts of lines that GitHub would obey in a workflow's log."""
+    """Escape the words in a text that GitHub would run as commands in a workflow's log."""
     return re.sub(r"^(\s*):(?=:)", r"\1\\u003a", text, flags=re.MULTILINE).replace("##[", "#\\u0023[")
 
 
 class Harmless:
-    """Standard output or standard error: names, logs and records of anybody are printed."""
+    """A stream that escapes its text, because commands print names, logs and records from untrusted sources."""
 
     def __init__(self, stream: TextIO, *made: Callable[[str], str]) -> None:
-        self.own = stream  # for our own escapes
+        self.own = stream  # for Stepmark's own colours and progress bars
         of_workflow = [without_workflow_commands] if os.environ.get("GITHUB_ACTIONS") else []
         self._made = (harmless, *of_workflow, *made)
 
@@ -128,7 +128,7 @@ def own_stderr() -> TextIO:
 
 
 def console() -> "Console":
-    """For what moves the cursor on purpose; its texts are to be made harmless."""
+    """Return a console for output that moves the cursor on purpose. The caller must escape its texts."""
     from rich.console import Console
 
     return Console(file=own_stderr(), markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""Where Stepmark keeps what outlives a run: environments, this user's sites and suites, the private cluster."""
+"""The folders of files that outlive a run: environments, the user's sites and suites, and private clusters."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from benchmarks.errors import RequestError
 
 
 def stepmark_home() -> Path:
-    """$STEPMARK_HOME, or a folder in the user's cache."""
+    """Return $STEPMARK_HOME, otherwise a folder in the user's cache."""
     home = os.environ.get("STEPMARK_HOME")
     if home:
         return Path(home).absolute()
@@ -28,7 +28,7 @@ def stepmark_home() -> Path:
 
 
 def exposed_parents(folder: Path) -> list[Path]:
-    """Return the folders above it in which another user than root could put another folder in its place."""
+    """Return the parent folders in which another user, except root, could replace `folder` or one of its parents."""
     parents = dict.fromkeys((*folder.parents, *folder.resolve().parents))
     found = {parent: parent.stat() for parent in parents}
     return [
@@ -39,18 +39,18 @@ def exposed_parents(folder: Path) -> list[Path]:
 
 
 def sites_folder() -> Path:
-    """One YAML file a site of this user's own; `launch/cluster.py up` writes one too."""
+    """Return the folder of the user's own sites, one YAML file per site. `launch/cluster.py up` also writes one."""
     return stepmark_home() / "sites"
 
 
 def suites_folder() -> Path:
-    """One YAML file a nightly suite of this user's own."""
+    """Return the folder of the user's own suites, one YAML file per suite."""
     return stepmark_home() / "suites"
 
 
 def configs() -> Configs:
-    """The checkout's configs, and the sites and suites of this user."""
+    """Return the checkout's configs with the user's own sites and suites."""
     try:
         return Configs(own_sites=sites_folder(), own_suites=suites_folder())
-    except RequestError:  # no home: the checkout's are all there is
+    except RequestError:  # a user without a home folder has no own sites or suites
         return Configs()

@@ -25,13 +25,13 @@ def say(text: str) -> None:
 
 @functools.cache
 def note(text: str, lead: str = "note: ") -> None:
-    """Print it once, for all runs that a command starts."""
+    """Print a note. The same note appears only once, even if a command starts many runs."""
     say(lead + text)
 
 
 @contextlib.contextmanager
 def shown(lead: str = "") -> Iterator[Show]:
-    """Show a bar on a terminal; otherwise a line for each new `doing`, each ten seconds and at the end."""
+    """Show a bar on a terminal. Otherwise print a line for each new `doing`, every ten seconds, and at the end."""
     if sys.stderr.isatty():
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
         from rich.table import Column
@@ -68,7 +68,7 @@ def shown(lead: str = "") -> Iterator[Show]:
 
 
 def tracked(items: Iterable[Item], doing: str, total: int) -> Iterator[Item]:
-    """The same items; on a terminal, with a bar that vanishes at the end."""
+    """Yield the items; on a terminal, show a bar until the last one."""
     if not sys.stderr.isatty():
         yield from items
         return

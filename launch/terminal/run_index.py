@@ -1,4 +1,4 @@
-"""The index over the runs of a folder: its place, and the progress of making it."""
+"""Open the index of the runs in a folder, and print its problems."""
 
 import hashlib
 import os
@@ -19,13 +19,13 @@ MOST_SHOWN = 20
 
 
 def open_index(output_dir: Path) -> "Index":
-    """The runs of a folder as they are now."""
+    """Return the current index of the runs in a folder; show the progress of reading them."""
     from benchmarks.history.index import Index
 
     place = os.path.realpath(output_dir).encode(errors="surrogateescape")
-    try:  # a file of this user's own: never in a folder that many machines share
+    try:  # in the user's own folder, because several machines may share `output_dir`
         file = stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
-    except RequestError:  # a user without a home
+    except RequestError:  # the user has no home folder
         file = None
     return Index(output_dir, file, lambda folders: tracked(folders, "reading runs", len(folders)))
 
