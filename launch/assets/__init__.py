@@ -1,1 +1,1 @@
-"""Downloads, and what a run needs."""
+"""The files that a run needs, and their download."""

@@ -1,4 +1,4 @@
-"""Downloads files of Hugging Face repositories with huggingface_hub, which checks each against the hub's checksum.
+"""Download files of Hugging Face repositories with huggingface_hub, and check each against the hub's checksum.
 
 The token comes only from HF_TOKEN. It is sent only to that hub and never appears in a message or a file.
 """
@@ -19,7 +19,7 @@ from benchmarks.errors import SAME_COMMAND, RequestError, RunError, StepmarkErro
 from launch.terminal.progress import say
 
 TOKEN_VARIABLE = "HF_TOKEN"
-ENDPOINT_VARIABLE = "HF_ENDPOINT"  # Hugging Face's own name for it: a mirror inside a company, say
+ENDPOINT_VARIABLE = "HF_ENDPOINT"  # Hugging Face's own variable, for example for a mirror inside a company
 DEFAULT_ENDPOINT = "https://huggingface.co"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -52,12 +52,12 @@ def token_is_set() -> bool:
 
 
 def download_asset(access: Access, asset: Asset, folder: Path) -> None:
-    """Every file of the asset that is not there as the hub has it."""
+    """Download every file of the asset that is missing or differs from the hub's file."""
     if asset.repository is None:
         raise RequestError(
             f"'{asset.name}' cannot be downloaded; it must be made",
             where=f"--asset={asset.name}",
-            why=f"make it like this: {asset.made_by}",
+            why=f"to make it: {asset.made_by}",
         )
     folder.mkdir(parents=True, exist_ok=True)
     commit = fetch(access, asset.repository, local_dir=folder)
@@ -68,20 +68,20 @@ def download_asset(access: Access, asset: Asset, folder: Path) -> None:
 
 
 def fetch(access: Access, repository: Repository, **place: Any) -> str:
-    """The wanted files in a `local_dir`, or in a `cache_dir` for jobs that are offline; the commit."""
+    """Download files to a `local_dir`, or to a `cache_dir` for jobs that are offline. Return the commit."""
     with _explained(access, repository):
         from huggingface_hub import HfApi
 
         api = HfApi(endpoint=access.endpoint, token=access.token or False)
         asked: dict[str, Any] = {"repo_type": repository.kind.removesuffix("s"), "revision": repository.revision}
-        commit = str(api.repo_info(repository.name, **asked).sha)  # says plainly why not
-        if "local_dir" in place:  # a cache must hold the branch that a job without network will ask for
+        commit = str(api.repo_info(repository.name, **asked).sha)  # its errors are clearer than those of a download
+        if "local_dir" in place:  # a cache must record the branch, by which an offline job finds the files
             asked["revision"] = commit
         wanted = {"allow_patterns": repository.files, **asked, **place}
         _set_aside(api.snapshot_download(repository.name, dry_run=True, **wanted))
         root = api.snapshot_download(repository.name, **wanted)
         found = api.verify_repo_checksums(repository.name, **asked, **place)
-    # Other local files may have the names of hub files but belong to the user.
+    # Ignore other local files with the names of hub files, because they may belong to the user.
     wrong = [one["path"] for one in found.mismatches if any(fnmatch(one["path"], name) for name in repository.files)]
     for path in (found.verified_path / path for path in wrong):
         (path if "local_dir" in place else path.resolve()).unlink()
@@ -109,8 +109,8 @@ def _set_aside(files: Any) -> None:
 
 @contextlib.contextmanager
 def _explained(access: Access, repository: Repository) -> Iterator[None]:
-    """Turns what huggingface_hub raises into one message. Its own log is silent: it may show signed URLs."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # without it, a list of AI agents is downloaded and kept
+    """Turn an exception of huggingface_hub into one message. Silence its log, which may show signed URLs."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # otherwise it downloads and stores a list of AI agents
     from httpx2 import HTTPError
     from huggingface_hub.utils import logging
 

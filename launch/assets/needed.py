@@ -1,4 +1,4 @@
-"""The files that a real run needs, as a table: what is on this disk, what is missing, and what to do next."""
+"""The table of the files that a real run needs: their state on this disk, and the next commands."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ MOST_FAULTS = 5
 
 
 def report(needs: Needs, model: str, out: Path | None) -> int:
-    """Print the table; 0 when everything is there that the row's usual runs read."""
+    """Print the table and return the exit code: 0 if every file for the usual runs of the row exists."""
     found = [look_for(asset, out) for asset in needs.assets] if out else []
     data = Files(needs=needs, out=None if out is None else str(out), found=found)
     lines = [f"{needs.title} ({needs.name})", "", *_asset_lines(needs, found), *_access_lines(needs)]
@@ -37,11 +37,11 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
 
 
 def look_for(asset: Asset, out: Path) -> AssetStatus:
-    """Return the state of an asset below the folder of all assets."""
+    """Return the state of an asset below `out`, the folder of all assets."""
     folder = out / asset.folder
     sizes: dict[str, int] = {}
     for place, folders, names in os.walk(folder, onerror=_refuse_unreadable):
-        folders[:] = [name for name in folders if name != ".cache"]  # huggingface_hub's notes on its downloads
+        folders[:] = [name for name in folders if name != ".cache"]  # the metadata of huggingface_hub's downloads
         for path in (Path(place) / name for name in names):
             if path.is_file():
                 sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
@@ -54,7 +54,7 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free space for a folder that may not exist yet."""
+    """Return the free space on the disk of a folder, which may not exist yet."""
     whole = folder.absolute()
     return shutil.disk_usage(next(path for path in (whole, *whole.parents) if path.exists())).free
 

@@ -1,4 +1,4 @@
-"""Fetch the Hugging Face files of a site once, with the user's token, for jobs that do not have one."""
+"""Download the Hugging Face files of a site once, with the user's token, for jobs without a token."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from launch.assets import hub
 def hub_repositories(
     backend: str | None, engine: str | None, model: str | None, configs: Configs
 ) -> list[Repository]:
-    """Return the repositories of engines with a recipe. They are gated, so an engine or a model must be named."""
+    """Return the repositories of engines with a recipe; empty without a named engine or model, as they are gated."""
     if engine is None and model is None:
         return []
     chosen = [find_backend(backend)] if backend else list(backends().values())
@@ -32,7 +32,7 @@ def hub_repositories(
 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
-    """A row for each: what is there already stays. RequestError where the hub refuses the token."""
+    """Download missing repositories and return a row for each. RequestError if the hub refuses the token."""
     home = hub_home(site)
     if home is None:
         return []
@@ -47,7 +47,7 @@ def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str
 
 
 def refuse(benchmark: Benchmark, backend: Backend) -> None:
-    """Raise RequestError if the job would read a configuration that was not fetched."""
+    """Raise RequestError if the job would read a configuration that was not downloaded."""
     home, repository = hub_home(benchmark.site), None
     if isinstance(backend, ReadsHub):
         repository = backend.hub_repository(benchmark.engine, benchmark.model.name)
@@ -70,7 +70,7 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
 
 
 def _commit_in_cache(repository: Repository, folder: Path) -> str | None:
-    """Return the commit that an offline job would read; None if it is incomplete."""
+    """Return the commit that an offline job would read from the cache; None if the commit is incomplete."""
     try:
         commit = (folder / "refs" / repository.revision).read_text().strip()
     except OSError:

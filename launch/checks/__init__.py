@@ -1,1 +1,1 @@
-"""Programs outside of runs: compiling a step, checking XLA flags, the proof of equal work."""
+"""Checks outside of runs: compile a step, check XLA flags, verify a result, and compare the work of backends."""

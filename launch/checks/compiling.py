@@ -1,4 +1,4 @@
-"""Compiles training steps on this machine, without their hardware."""
+"""Compile training steps on this machine, without the hardware on which they will run."""
 
 import shlex
 import shutil
@@ -24,7 +24,7 @@ Outcome = CompileReport | StepmarkError
 
 
 class CompileEnd(Value, frozen=True):
-    """The whole program's own report."""
+    """The final report of the compile program."""
 
     jobs: int
 
@@ -36,7 +36,7 @@ class CompileFailure(Value, frozen=True):
 def compile_steps(
     benchmarks: Mapping[str, Benchmark], backend: Backend, *, make_environment: bool = False
 ) -> dict[str, Outcome]:
-    """The program of each benchmark by its name, or the error that takes its place."""
+    """Compile each benchmark. Return the report or the error of each, by name."""
     if not isinstance(backend, CompilesAhead):
         raise RequestError(
             f"{backend.title} cannot be compiled without its hardware",
@@ -67,16 +67,16 @@ def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, en
         run_side_program(backend, engine, program, folder, CompileEnd, look=look)
     found = {name: _outcome(folders[name], job) for name, job in jobs.items()}
     if not any(isinstance(one, StepmarkError) for one in found.values()):
-        shutil.rmtree(place, ignore_errors=True)  # only of what went well: else its log is what there is to read
+        shutil.rmtree(place, ignore_errors=True)  # after a failure, the logs are kept
     return found
 
 
 def refuse_to_compile(
     benchmark: Benchmark, backend: Backend, program: SideProgram, *, make_environment: bool
 ) -> None:
-    """Raise RequestError without a compiler, or for an XLA flag that it does not know.
+    """Raise RequestError if the compiler is not installed, or does not know one of the XLA flags.
 
-    Planning downloads nothing unless requested.
+    Nothing is downloaded here: `make_environment` only allows the caller to install the compiler.
     """
     spec = backend.environment(benchmark.engine, program.platform)
     if not make_environment and venvs.python_of(spec) is None:
@@ -90,7 +90,7 @@ def refuse_to_compile(
     refuse_unknown_flags(benchmark, backend, spec)
 
 
-# --- what came of a job -------------------------------------------------------------------------
+# --- the outcome of a job -----------------------------------------------------------------------
 
 LINES_SHOWN = 5
 

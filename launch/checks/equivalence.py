@@ -1,6 +1,6 @@
-"""The proof that backends do the same work: each trains the same steps from the same weights, and all is compared.
+"""Check that backends do the same work: each trains the same steps from the same weights, and results are compared.
 
-The first backend that can starts from its own perturbed weights; the others get the same weights.
+The first backend perturbs its own initial weights, and the others start from these weights.
 """
 
 import shutil
@@ -28,13 +28,13 @@ from launch.terminal.progress import say
 
 MODELS = ("llama2_tiny", "llama3_tiny")
 AS_IT_IS = "as_it_is"
-MOST_PARAMETERS = 20_000_000  # some 3 GB in all the arrays of both sides
+MOST_PARAMETERS = 20_000_000  # the arrays of both sides then need about 3 GB
 
 SETTINGS = {"sequence_length": str(equivalence.SEQUENCE), "micro_batch_size": str(equivalence.BATCH)}
 
 
 class Contender(NamedTuple):
-    """A backend that takes part: its benchmark of the model, and the program that says what it computes."""
+    """A backend that takes part, its benchmark of the model, and the program that reports its results."""
 
     backend: Backend
     benchmark: Benchmark
@@ -42,7 +42,7 @@ class Contender(NamedTuple):
 
 
 def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: Path) -> None:
-    """Compare one model: the first contender's weights are given to the others."""
+    """Compare the contenders on one model. All train from the weights of the first contender."""
     first, *others = contenders
     lora = first.benchmark.lora
     case, given = equivalence.case(lora, proof.dtype), equivalence.batches(model)
@@ -54,7 +54,7 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
 
 
 def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, folder: Path) -> Side:
-    """Return a backend's results of the case. Its versions and notes go to the proof."""
+    """Return a backend's results for the case, and add its versions and notes to the proof."""
     report, computed = train(contender, {AS_IT_IS: (case, given)}, folder)
     proof.versions[contender.backend.name] = report.versions
     proof.notes[contender.backend.name] = report.notes
@@ -64,7 +64,7 @@ def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, 
 def train(
     contender: Contender, cases: dict[str, tuple[WorkCase, Arrays]], folder: Path
 ) -> tuple[WorkReport, dict[str, Side]]:
-    """Run a backend's program once, for all of the cases."""
+    """Run a backend's program once for all cases. Return its report, and the results of each case."""
     benchmark = contender.benchmark
     folder = folder / benchmark.model.name / contender.backend.name
     for case_name, (_, given) in cases.items():
@@ -87,7 +87,7 @@ def train(
 def contenders_for(
     model: Model, found: dict[str, Backend], task: str = "pretrain", dtype: str = "fp32", hardware: str = "cpu"
 ) -> tuple[list[Contender], dict[str, str]]:
-    """The backends that can, in the order of their names; and of the others, why not."""
+    """Return the backends that can take part, sorted by name, and the reason for each of the others."""
     taking_part, left_out, known = [], {}, configs()
     settings = SETTINGS | (equivalence.ADAPTERS if task == "lora" else {})
     for name, backend in sorted(found.items()):
@@ -101,14 +101,14 @@ def contenders_for(
             continue
         program = backend.work_program(benchmark) if isinstance(backend, ProvesWork) else None
         if program is None:
-            left_out[name] = "it has no program that reports what it computes"
+            left_out[name] = "it has no program that reports the results of its training steps"
         else:
             taking_part.append(Contender(backend, benchmark, program))
     return taking_part, left_out
 
 
 def _refuse(model: Model, taking_part: Sequence[Contender], left_out: dict[str, str]) -> None:
-    """Refuse what cannot be compared on this machine."""
+    """Refuse a model that cannot be compared on this machine."""
     if parameter_count(model) > MOST_PARAMETERS:
         raise RequestError(
             f"{model.name} is too large to compare: {parameter_count(model):,} parameters",
@@ -142,7 +142,7 @@ def prove(
     dtype: str = "fp32",
     hardware: str = "cpu",
 ) -> int:
-    """Return the exit code. Files are kept if a folder was given or something is wrong."""
+    """Run the comparison and return the exit code. Keep its files if `output_dir` is set or a line differs."""
     started = time.monotonic()
     models = [configs().model(name) for name in dict.fromkeys(names)]
     if task == "lora" and dtype == "bf16":
@@ -155,7 +155,7 @@ def prove(
     parts = {model.name: contenders_for(model, backends(), task, dtype, hardware) for model in models}
     for model in models:
         _refuse(model, *parts[model.name])
-    if output_dir and output_dir.exists() and any(output_dir.iterdir()):  # its files would pass for those of this one
+    if output_dir and output_dir.exists() and any(output_dir.iterdir()):  # old files could pass as new ones
         raise RequestError(
             "the folder is not empty", where=f"--output_dir={output_dir}", next_command="--output_dir="
         )

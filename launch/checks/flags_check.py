@@ -1,7 +1,7 @@
-"""Asks the compiler of an environment on this machine whether it knows some flags, before anything is started.
+"""Ask the compiler of an environment on this machine whether it knows XLA flags, before a run starts.
 
-The backend names the program that asks (FlagsCheck). This module runs it and turns the answer into a refusal of a
-run, or a table for `launch/doctor.py flags`. A broken program causes a note instead of a refusal.
+The backend names the check program (FlagsCheck). This module runs the program, and uses its answer to refuse a run or
+for the table of `launch/doctor.py flags`. If the program itself fails, a run gets a note instead of a refusal.
 """
 
 import re
@@ -19,22 +19,22 @@ from launch.environments.selection import runtime_of
 from launch.machine import processes
 from launch.terminal.progress import note
 
-SECONDS = 180  # a compiler answers within two; the first import from a shared disk takes longer
+SECONDS = 180  # a compiler needs about 2 s, but the first import from a shared disk takes longer
 KNOWN = "known"
 EXAMPLE = 'python launch/doctor.py flags "--xla_gpu_graph_level=0 --xla_gpu_enable_command_buffer="'
 FLAG = re.compile(r"--[A-Za-z0-9_]+=[^\s'\"`]*")
 
 
 class Answer(NamedTuple):
-    """The answer of the program."""
+    """The answer of the check program."""
 
-    refused: dict[str, str]  # flag as given -> why
-    summary: str = ""  # its last line, which names the compiler
+    refused: dict[str, str]  # the flag with its value -> why the compiler refuses it
+    summary: str = ""  # the last line of the output, which names the compiler
     broken: str = ""  # why there is no answer
 
 
 def ask(check: FlagsCheck, python: Path) -> Answer:
-    """Run the check's program with a Python that exists here; equal questions are asked once a process."""
+    """Run the check's program with a Python of this machine. The answer to equal questions is cached."""
     where = processes.places(python, Path.cwd())
     command = tuple(processes.fill(word, where) for word in check.command)
     return ask_once(command, tuple(check.environment.items()), tuple(fact.flag for fact in check.facts))
@@ -62,17 +62,17 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
 
 
 def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: EnvironmentSpec | None = None) -> None:
-    """Refuse flags that `compiler`, or else the run's own, does not know. An image's own decides in its job."""
+    """Refuse flags that `compiler`, or without it the run's compiler, does not know. A job checks an image's."""
     if not isinstance(backend, CompilerFlags) or (compiler is None and benchmark.site.runtime == "container"):
         return
     own = [f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items()]
     of_phases = [phase.environment.get("XLA_FLAGS", "") for phase in backend.plan(benchmark).phases]
-    # As XLA splits them. A placeholder cannot be asked about before the run has its folder.
+    # XLA splits flags at spaces. Flags with a placeholder are skipped, because the run has no folder yet.
     words = dict.fromkeys(word for flag in [*own, *of_phases] for word in flag.split())
     check = backend.flags_check([word for word in words if "{" not in word])
     if compiler is not None:
         found = [(compiler, venvs.python_of(compiler))]
-    else:  # the environment for the run's devices, if it is made; otherwise a CPU's, whose compiler is the same
+    else:  # if the environment for the run's devices does not exist, use the CPU's, which has the same compiler
         runtimes = [runtime_of(benchmark, backend, platform) for platform in (benchmark.hardware.platform, "cpu")]
         found = [(one.spec, one.installed_python()) for one in runtimes]
     spec, python = next((one for one in found if one[1]), found[0])
@@ -81,7 +81,7 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: Envir
         note(f"the XLA flags were not checked: {answer.broken}")
     if answer.refused:
         names = ", ".join(flag.removeprefix("--").partition("=")[0] for flag in answer.refused)
-        pgle = f"--pgle={benchmark.instruments.pgle}"  # brings the flags that are not the benchmark's
+        pgle = f"--pgle={benchmark.instruments.pgle}"  # the source of the flags that the user did not set
         where = [flag.replace("--", "--set=", 1) if flag in own else pgle for flag in answer.refused]
         raise RequestError(
             f"environment '{spec.name}' refuses XLA flags of this run: {names}",
@@ -91,13 +91,13 @@ def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: Envir
         )
 
 
-# --- alone: doctor.py flags --------------------------------------------------------------------
+# --- doctor.py flags ---------------------------------------------------------------------------
 
 
 class CheckedFlag(Value, frozen=True):
     flag: str
-    table: str  # its FlagFact's status
-    installed: str | None  # known, or why not; None: the compiler gave no answer
+    table: str  # the status in the FlagFact
+    installed: str | None  # "known", or why the compiler refuses the flag; None: the compiler gave no answer
     text: str
     successor: str
 
@@ -116,7 +116,7 @@ class CheckedFlags(Value, frozen=True):
 
 
 def report(text: str) -> tuple[list[CheckedFlags], str, int]:
-    """Check each flag of an XLA_FLAGS with every installed compiler; return data, text and exit code."""
+    """Check each flag in a value of XLA_FLAGS with every installed compiler. Return data, text and exit code."""
     flags = text.split()
     if not flags or not all(map(FLAG.fullmatch, flags)):
         raise RequestError(
@@ -160,6 +160,6 @@ def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
 
 
 def _cell(row: CheckedFlag) -> str:
-    """Whether it is known, then what for, then what to use instead."""
+    """Return the text of a flag: its status, its purpose, and its replacement if it is refused."""
     instead = f"instead: {row.successor or 'remove or correct it'}" if row.is_refused else ""
     return "\n".join(line for line in (row.installed or row.table, row.text, instead) if line)

@@ -18,11 +18,11 @@ MOST_SHOWN = 20
 
 
 def check_run(place: Path, output_dir: Path, *, repair: bool = False) -> tuple[RunCheck, int]:
-    """Print and return the outcome, and the exit code. A run that cannot be read hides no other."""
+    """Check or repair a run. Print and return the outcome, such as an unreadable run, and return the exit code."""
     try:
         folder = _readable(place, output_dir)
         return _repair(folder) if repair else _verify(folder)
-    except BrokenPipeError:  # the reader of the output has gone
+    except BrokenPipeError:  # the program that reads the output has ended
         raise
     except (OSError, StepmarkError) as error:
         refused = cannot_read(error, place) if isinstance(error, OSError) else error
@@ -38,7 +38,7 @@ def _readable(place: Path, output_dir: Path) -> RunFolder:
         why = f"{runs} has no such run; for a run in another folder, pass its path or --output_dir=DIR"
         raise RequestError("the run folder does not exist", where=str(place), why=why, next_command=command)
     folder.refuse_older()
-    folder.benchmark()  # first, refuse what is not a run
+    folder.benchmark()  # refuses a folder that is not a run
     if not folder.is_collected() or (not folder.is_queued() and is_followed(folder)):
         raise without_result(place)
     return folder

@@ -1,1 +1,1 @@
-"""TensorBoard's server, and the page that its address opens on."""
+"""TensorBoard's server, and the first page that its address shows."""

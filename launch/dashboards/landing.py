@@ -1,8 +1,8 @@
-"""TensorBoard that opens on step times: a separate program that launch/dashboards/serving.py starts.
+"""TensorBoard that first shows step times, as a separate program that launch/dashboards/serving.py starts.
 
-TensorBoard has no flag for its first view. So the bare address answers with a page that redirects to the tab Time
-Series, unsmoothed, with the newest runs, the nights and the series. A tab in the address is kept. Outliers are shown
-unless the user has changed TensorBoard's settings, because a slow night is one.
+TensorBoard has no flag for its first view. So an address without a query gets a page that redirects to the tab Time
+Series, unsmoothed, with the newest runs, the nights and the series. A tab in the address is kept. The page sets
+TensorBoard to show outliers, such as a slow night, unless the user has changed its settings.
 """
 
 import sys

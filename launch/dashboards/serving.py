@@ -1,4 +1,4 @@
-"""TensorBoard as a child of this process: started, watched, and ended with it."""
+"""Start TensorBoard as a child process, watch it, and end it."""
 
 import contextlib
 import os
@@ -17,29 +17,29 @@ LOG = "tensorboard.log"
 START_SECONDS = 120.0
 END_SECONDS = 10.0
 LOOK_SECONDS = 0.2
-REST = 10  # times what an update has taken, before the next: a folder of very many runs must not keep a core busy
-POINTS = 20_000  # of each line; TensorBoard's own limit is 1,000, and it draws some of more
+REST = 10  # the pause after an update in multiples of its duration, so that many runs do not keep a core busy
+POINTS = 20_000  # per line; by default TensorBoard samples 1,000 points of a longer line
 _ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
 
 
 @contextlib.contextmanager
 def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Its address, as soon as it answers there, and its process."""
+    """Start TensorBoard, and yield its address, as soon as it has one, and its process."""
     program = Path(__file__).with_name("landing.py")
     command = [sys.executable, "-P", str(program), f"--logdir={logdir}", f"--host={host}", f"--port={port}"]
     command += [f"--samples_per_plugin=scalars={POINTS}", "--window_title=Stepmark"]
     path = logdir / STATE / LOG
-    # TensorBoard writes a file of a predictable name into the temporary folder, and follows links there.
+    # TensorBoard writes a file with a predictable name to the temporary folder, and would follow another user's link.
     with tempfile.TemporaryDirectory(prefix="stepmark-") as private:
         path.unlink(missing_ok=True)
-        with path.open("xb") as log:  # never through a link
+        with path.open("xb") as log:  # mode x does not follow a link
             server = subprocess.Popen(
                 command,
                 env={**os.environ, "TMPDIR": private},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours; we end it
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends the server
             )
         try:
             yield _address(server, path), server
@@ -74,9 +74,9 @@ def _failed(log: Path) -> RunError:
 def watch(
     server: "subprocess.Popen[bytes]", log: Path, update: Callable[[], list[str]], last: Sequence[str], seconds: float
 ) -> None:
-    """Update the dashboard until the server ends or KeyboardInterrupt.
+    """Update the dashboard until the server ends or the user presses Ctrl-C.
 
-    Each new trouble of an update is printed once, and the server continues.
+    After a failed update, print each new problem once, and continue.
     """
     due = time.monotonic() + seconds
     while server.poll() is None:
@@ -86,7 +86,7 @@ def watch(
             continue
         try:
             troubles = update()
-        except Exception as error:  # what is served stays as it is, and the next update may do better
+        except Exception as error:  # the server keeps the old data, and the next update may succeed
             troubles = [f"not updated: {type(error).__name__}: {error}"]
         for trouble in troubles:
             if trouble not in last:

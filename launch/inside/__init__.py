@@ -1,1 +1,1 @@
-"""Programs that run on a node or in an image, with only the standard library."""
+"""Programs that run on a node or in an image, and import only the standard library."""

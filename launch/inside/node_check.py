@@ -1,11 +1,11 @@
-"""Run on every node of a preflight and record what it sees there as one JSON file, without judging it.
+"""Run on every node of a preflight, and write the facts of the node to one JSON file, without judging them.
 
-It starts by path as `python3 -I -S node_check.py FOLDER` with any Python of the node (3.6 or newer). It uses only the
-standard library and few imports, because hundreds start at the same moment. FOLDER/asked.json is the request;
-FOLDER/answers/NODE.json is the answer, which benchmarks/preflight judges.
+It starts by path as `python3 -I -S node_check.py FOLDER` with any Python of the node (3.6 or newer). It imports few
+modules of the standard library, because hundreds of nodes start it at the same time. FOLDER/asked.json is the
+request. FOLDER/answers/NODE.json is the answer, which benchmarks/preflight judges.
 """
 
-# pathlib takes longer to import than all the rest:
+# Do not use pathlib, which takes longer to import than all other modules together:
 # ruff: noqa: PTH105, PTH108, PTH112, PTH118, PTH100, PTH123, PTH207
 
 import contextlib
@@ -23,7 +23,7 @@ import zlib
 
 COMMAND_SECONDS = 20  # nvidia-smi without persistence mode takes some seconds for each GPU
 CONNECT_SECONDS = 5
-SERVER_IDLE_SECONDS = 15  # the first node gives up on nodes that have not called for so long
+SERVER_IDLE_SECONDS = 15  # the first node stops waiting after this long without a call
 GPU_FIELDS = (
     "index,name,uuid,driver_version,persistence_mode,mig.mode.current,memory.total,memory.used,utilization.gpu,"
     "ecc.errors.uncorrected.volatile.total,clocks_throttle_reasons.active,clocks.sm,clocks.max.sm,temperature.gpu"
@@ -34,9 +34,9 @@ def main(folder):
     with open(os.path.join(folder, "asked.json")) as stream:
         asked = json.load(stream)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    first = os.environ.get("STEPMARK_FIRST_NODE")  # which all others call; unset for a single node
+    first = os.environ.get("STEPMARK_FIRST_NODE")  # the node that all others call; unset for a single node
     callers = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1
-    load = os.getloadavg()[0]  # before this program adds to it
+    load = os.getloadavg()[0]  # first, before this program increases the load
     server = take_calls(folder, callers) if node == first and callers else None
     answer = {
         "node": node,
@@ -64,7 +64,7 @@ def main(folder):
     return 0
 
 
-# --- what is read ------------------------------------------------------------------------------
+# --- facts from files --------------------------------------------------------------------------
 
 
 def versions():
@@ -74,7 +74,7 @@ def versions():
         "os": os_name(),
         "python": ".".join(str(part) for part in sys.version_info[:3]),
     }
-    # The version of the kernel module, which exists without OFED's programs.
+    # Read the version of the kernel module, because a node may lack OFED's programs.
     ofed = "".join(lines_of("/sys/module/mlx5_core/version")).strip()
     return dict(found, ofed=ofed) if ofed else found
 
@@ -87,7 +87,7 @@ def os_name():
 
 
 def infiniband():
-    """Each port of each adapter -> its state, such as "4: ACTIVE"."""
+    """Return the state of each port of each adapter, such as "4: ACTIVE", by "adapter:port"."""
     found = {}
     for path in sorted(glob.glob("/sys/class/infiniband/*/ports/*/state")):
         parts = path.split("/")
@@ -104,7 +104,7 @@ def lines_of(path):
 
 
 def soft_limit(which):
-    """None: no limit."""
+    """Return a soft limit of this process; None if it is unlimited."""
     soft = resource.getrlimit(which)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -123,7 +123,7 @@ def free_in(path):
 
 
 def folders(asked, node):
-    """Return the state of the folders. Only `written_folders` must be writable."""
+    """Return the state of each folder. The program only tests `written_folders` for write access."""
     found = {path: "visible" if os.path.isdir(path) else "missing" for path in asked["shared_folders"]}
     found.update({path: access_to(path, node) for path in asked["written_folders"]})
     return found
@@ -133,7 +133,7 @@ def access_to(path, node):
     if not os.path.isdir(path):
         return "missing"
     probe = os.path.join(path, f".stepmark-{node}-{os.getpid()}-{time.time_ns()}")
-    try:  # what permissions promise, a file system may refuse
+    try:  # write a file, because a file system may refuse a write that the permissions allow
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         os.unlink(probe)
     except OSError:
@@ -150,7 +150,7 @@ def checksum(path):
 
 
 def commands(asked):
-    """Return the unparsed output of the node's programs; the launcher parses it."""
+    """Return the output of the node's programs, which the launcher parses."""
     found = {}
     if asked["gpus"]:
         found["gpus"] = query_gpus()
@@ -166,7 +166,7 @@ def commands(asked):
 
 
 def query_gpus():
-    """Drivers do not all know the same fields, and refuse the whole question for one that they do not."""
+    """Query the GPUs. A driver refuses a query with an unknown field, so remove that field and repeat the query."""
     fields = GPU_FIELDS.split(",")
     while True:
         answer = run("nvidia-smi --query-gpu=" + ",".join(fields) + " --format=csv,nounits")
@@ -199,9 +199,9 @@ def run(command):
 
 
 def take_calls(folder, callers):
-    """Start a thread on the first node that accepts the calls of all other nodes at the port in FOLDER/port.json."""
+    """On the first node, start a thread that accepts the calls of all other nodes. Write its port to port.json."""
     listener = socket.socket()
-    listener.bind(("", 0))  # a port that is free: virtual nodes share one machine's
+    listener.bind(("", 0))  # any free port, because virtual nodes share the ports of one machine
     listener.listen(1024)
     listener.settimeout(SERVER_IDLE_SECONDS)
     write(os.path.join(folder, "port.json"), {"host": own_name(), "port": listener.getsockname()[1]})
@@ -217,7 +217,7 @@ def take_calls(folder, callers):
 
 
 def own_name():
-    """Return this node's name, as the job of a run names its first node."""
+    """Return this node's name, in the form in which a run's job names its first node."""
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
         socket.gethostbyname(name)
@@ -227,7 +227,7 @@ def own_name():
 
 
 def call(folder, asked, first, node):
-    """Whether this node reaches the first one, as runs of several nodes must."""
+    """Return whether this node can connect to the first node, which runs on several nodes require."""
     if not first:
         return {"first_node": None}
     if node == first:
@@ -251,12 +251,12 @@ def wait_for(path, seconds):
                 return json.load(stream)
         except (OSError, ValueError):
             time.sleep(pause)
-            pause = min(1.0, pause * 1.5)  # hundreds of nodes look at one file system
+            pause = min(1.0, pause * 1.5)  # limits the load of hundreds of nodes on one file system
     return None
 
 
 def write(path, value):
-    """Whole or not at all: who reads the folder meanwhile sees no half file."""
+    """Write the file atomically, so that the launcher never reads a part of it."""
     with open(path + ".part", "w") as stream:
         json.dump(value, stream)
     os.replace(path + ".part", path)

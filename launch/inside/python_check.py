@@ -1,13 +1,13 @@
-"""Print the version and packages of a Python (in a container's image, or named by a site) as one line of JSON.
+"""Print the version and packages of a Python, in an image or named by a site, as one line of JSON.
 
     python_check.py MODULE...
 
-Modules are searched but not imported, because frameworks need a GPU for that. Only the standard library of Python 3.
+Modules are searched but not imported, because some frameworks need a GPU to import. Uses only the standard library.
 """
 
 import sys
 
-del sys.path[0]  # this folder: its modules are the launcher's
+del sys.path[0]  # this folder, whose modules belong to the launcher
 
 import importlib.util  # noqa: E402
 import json  # noqa: E402
@@ -28,7 +28,7 @@ def main(modules):
 def packages():
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
-        if name:  # missing in a folder that an interrupted pip left
+        if name:  # an interrupted pip can leave a distribution without a name
             yield name.lower(), distribution.version
 
 

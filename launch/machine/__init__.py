@@ -1,1 +1,1 @@
-"""This machine: its processor, memory and GPUs, and how programs are started on it."""
+"""This machine: its processor, memory and GPUs, and the start of programs on it."""

@@ -18,9 +18,9 @@ from launch.terminal.progress import note
 
 @functools.cache
 def detect() -> MachineGpus:
-    """Return the GPUs that a run may use; they are queried once."""
+    """Return the GPUs that a run may use. The answer is cached."""
     try:
-        ctypes.CDLL("libnvidia-ml.so.1")  # as pynvml does, which takes long to import
+        ctypes.CDLL("libnvidia-ml.so.1")  # a quick test for a driver, because importing pynvml takes long
     except OSError:
         return MachineGpus(why_none=NO_DRIVER)
     from launch.machine import nvml
@@ -32,7 +32,7 @@ def detect() -> MachineGpus:
 
 
 def rows(configs: Configs) -> list[Hardware]:
-    """The hardware of this machine's kinds of GPU; one that configs/hardware does not list has no peaks."""
+    """Return a row for each type of GPU in this machine; a type that is not in configs/hardware has no peaks."""
     machine = detect()
     known = [configs.hardware(name) for name in configs.names("hardware")] if machine.gpus else []
     of_kinds = [
@@ -46,14 +46,14 @@ def rows(configs: Configs) -> list[Hardware]:
 
 
 def named_here(name: str | None, configs: Configs) -> str | None:
-    """The hardware that a flag names; of --hardware=here this machine's."""
+    """Return the name of the hardware in a flag; for --hardware=here the hardware of this machine."""
     if name != machine_gpus.HERE:
         return name
     return next((row.name for row in rows(configs)), "cpu")
 
 
 def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Request:
-    """Return a request at a site without Slurm with this machine's GPUs filled in, and note that once."""
+    """Fill in this machine's GPUs in a request for a site without Slurm, and print a note about the choice."""
     if configs.site(request.site).slurm is not None:
         return request
     of_kinds = rows(configs)
@@ -72,7 +72,7 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
                 f"configs/hardware does not know '{row.title}': MFU is null, and Stepmark uses recipes for an A100. "
                 f"To add it, write {configs.path('hardware', row.name)} and fill in its peaks:\n{made}"
             )
-    if chosen_request.hardware in configs.names("hardware"):  # else resolving says that it is unknown
+    if chosen_request.hardware in configs.names("hardware"):  # `resolve` refuses an unknown name
         device = configs.hardware(chosen_request.hardware)
         if like(device, configs, configs.site(request.site), request.backend) != device.name:
             note(f"no recipe names {device.title}, so Stepmark uses recipes for an A100")
@@ -80,12 +80,12 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
 
 
 def chosen(benchmark: Benchmark) -> list[MachineGpu]:
-    """The GPUs that a run gets; none for a CPU."""
+    """Return the GPUs of this machine that a run gets; empty for a CPU."""
     return [] if benchmark.hardware.kind == "cpu" else machine_gpus.chosen(benchmark, detect())
 
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
-    """Yield every reason why this machine's GPUs cannot run it. Their users are queried again for each run."""
+    """Yield every reason why this machine's GPUs cannot run a benchmark. Query the GPUs again for each run."""
     from benchmarks.machine import refusals as refused_here
 
     detect.cache_clear()

@@ -1,4 +1,4 @@
-"""Asks NVML what GPUs this machine has."""
+"""Query the GPUs of this machine from NVML."""
 
 import os
 from collections.abc import Callable
@@ -79,7 +79,7 @@ class Memory(NamedTuple):
 
 
 def memory_of(handle: Any) -> Memory:
-    """Return the memory of a GPU. The older query counts the driver's reserve as used.
+    """Return the memory of a GPU. The newer query does not count the driver's reserve as used.
 
     A GPU without separate memory (GB10) uses that of the host.
     """
@@ -89,7 +89,7 @@ def memory_of(handle: Any) -> Memory:
 
 
 def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
-    """The programs that compute on it. A container does not see those outside, but sees their memory."""
+    """Return the programs that use a GPU. In a container, programs outside are visible only by their memory."""
     from benchmarks.preflight.gpus import IDLE_MIB
 
     processes: list[Any] = query([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)

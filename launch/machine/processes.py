@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     import subprocess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-Places = dict[str, str]  # placeholder of a plan -> its value here
+Places = dict[str, str]  # placeholder of a plan -> its value on this machine
 
-# What would change a run without being in its plan; the plan sets its own.
+# Variables that would change a run without being in its plan. A plan sets its own values.
 NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
 NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
-# What decides how a framework runs: kept in a run's provenance, and given to containers.
+# Variables that change how a framework runs. They are recorded in a run's provenance and passed to containers.
 PREFIXES_THAT_MATTER = (
     "CUDA_", "HF_", "JAX_", "LD_", "M_", "MALLOC_", "MKL_", "NCCL_", "NEMO_", "NVTE_", "OMP_", "PYTORCH_", "SLURM_",
     "STEPMARK_", "TF_CPP_", "TF_FORCE_", "TF_GPU_", "TF_XLA_", "TORCH_", "UB_", "XLA_",
@@ -23,7 +23,7 @@ PREFIXES_THAT_MATTER = (
 
 
 def places(python: Path | str, phase_dir: Path) -> Places:
-    """Return what a plan's placeholders mean on this machine."""
+    """Return the value of each placeholder of a plan on this machine."""
     return {"python": str(python), "repository": str(REPOSITORY), "phase_dir": str(phase_dir.resolve())}
 
 
@@ -34,7 +34,7 @@ def fill(text: str, where: Places) -> str:
 
 
 def is_inherited(name: str) -> bool:
-    """Whether programs get this variable of the shell: some would steer the framework past the plan."""
+    """Return whether programs inherit this shell variable. Some variables would override the plan's settings."""
     return name not in NOT_INHERITED and not name.startswith(NOT_INHERITED_PREFIXES)
 
 
@@ -43,8 +43,8 @@ def inherited_environment() -> dict[str, str]:
 
 
 def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Return what a program answers. OSError or TimeoutExpired if it does not."""
-    import subprocess  # which a dry run does not need
+    """Run a program and return its output and exit code. OSError or TimeoutExpired if it does not answer."""
+    import subprocess  # imported here, because a dry run does not need it
 
     return subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""The names, processor and memory of this machine. nvml.py has its GPUs."""
+"""The names, processor and memory of this machine. nvml.py queries its GPUs."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def host_memory_bytes() -> int:
 
 
 def name_of(user: int) -> str:
-    """A user's name; the number of one without a name here, as in a container started with --user."""
+    """Return a user's name, or the user's number if it has no name, as in a container started with --user."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

@@ -1,1 +1,1 @@
-"""MLPerf: what starts processes. The refusals of a run, the package's checkers, and the job that makes the data."""
+"""MLPerf: the refusals of a submission, the processes of MLPerf's checkers, and the job that makes the data."""

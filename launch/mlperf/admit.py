@@ -1,4 +1,4 @@
-"""Holds a submission against MLPerf's rules before it is submitted: all that is wrong, in one refusal."""
+"""Check a submission against MLPerf's rules before its job is submitted, and show every violation in one refusal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from launch.slurm.options import seconds_of
 
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
-    """Return notes on a submission. Raise RequestError if a rule refuses it. Other runs have no notes."""
+    """Return the notes on a submission; [] for another run. Raise RequestError if a rule refuses the submission."""
     if not benchmark.is_submission:
         return []
     found = [*broken_rules(benchmark, *rules_of(benchmark, configs)), *_time_limit(benchmark, options)]
@@ -47,7 +47,7 @@ def _time_limit(benchmark: Benchmark, options: JobOptions) -> Iterator[BrokenRul
 
 
 def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
-    """Caches and clocks are everybody's on a node."""
+    """Refuse shared nodes if the submission clears caches or sets clocks, which also affect other jobs on a node."""
     boost = bool(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
     does = ["drops the caches"] * clears_caches(benchmark) + ["sets the GPUs' boost"] * boost
     if does and not options.exclusive:
@@ -61,7 +61,7 @@ def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
 
 
 def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
-    """Return the options with NVIDIA's WALLTIME for one experiment as limit, unless the user typed another."""
+    """Return the options with NVIDIA's WALLTIME for one experiment as time limit, unless the user passed a limit."""
     one = benchmark.settings.knobs.get("WALLTIME_RUNANDTIME")
     if typed or not one:
         return options
@@ -69,7 +69,7 @@ def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> 
 
 
 def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
-    """The files of --data by their sizes, as this machine sees them; the job looks once more, on its nodes."""
+    """Refuse if files of --data are missing or have another size on this machine. The job checks its nodes again."""
     folder = Path(benchmark.data)
     faults = []
     for asset in read_needs(configs, f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:
@@ -82,14 +82,14 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
         raise RequestError(
             f"the data of {benchmark.model.name} is incomplete: {first_few(faults, 4, '; ')}",
             where=f"--data={benchmark.data}",
-            why="NVIDIA's check of its mounts requires these sizes; other data would be another benchmark",
+            why="NVIDIA's check of its mounts requires these sizes; with other data it is not this benchmark",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
             f" --task=mlperf --out={benchmark.data}",
         )
 
 
 def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs, *, whole: bool) -> str:
-    """Return the text of a dry run, without memory and step time, because NVIDIA's own program decides both."""
+    """Return the text of a dry run. It has no memory or step time, because both depend on NVIDIA's program."""
     minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"])
     rows = [
         *configuration_rows(benchmark, *rules_of(benchmark, configs)),

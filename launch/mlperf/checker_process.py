@@ -1,7 +1,7 @@
-"""MLPerf's own checkers, many tasks in one process. judging.py starts it.
+"""Run many tasks of MLPerf's own checkers in one process, which judging.py starts.
 
-Standard input holds a list of tasks, standard output one JSON line for each, its text. Each task runs the checker's
-own program, by its own rules.
+Standard input is a JSON list of tasks. Standard output gets one JSON line per task, with the text that the checker
+printed. Each task runs the checker's unchanged program.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
     """Return the output of a checker, including a traceback, as if it ran as a separate program."""
     printed = io.StringIO()
     root = logging.getLogger()
-    root.handlers.clear()  # each program adds its own, and writes to the stream of its time
-    import_module(f"{PACKAGE}.compliance_checker.mlp_compliance").enqueued_configs.clear()  # a crash leaves some
+    root.handlers.clear()  # each program adds a handler for the stderr that it had at its start
+    import_module(f"{PACKAGE}.compliance_checker.mlp_compliance").enqueued_configs.clear()  # left by a crashed task
     sys.argv = [checker, *arguments]
     signal.alarm(longest_seconds)
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -44,7 +44,7 @@ def answer(checker: str, arguments: list[str], longest_seconds: int) -> str:
 
 
 def check_seeds(arguments: list[str]) -> None:
-    """The package checker's, which has no program: of the files of one benchmark on one system."""
+    """Run the seed check of the package checker, which has no separate program, on one benchmark's files."""
     ruleset, *files = arguments
     logging.basicConfig(level=logging.INFO, format="%(levelname)s - %(message)s", stream=sys.stderr)
     good = import_module(f"{PACKAGE}.package_checker.seed_checker").SeedChecker(ruleset).check_seeds(files)

@@ -1,4 +1,4 @@
-"""`launch/report.py mlperf`: what the checkers are asked of each set of logs, and one verdict."""
+"""`launch/report.py mlperf`: run the checkers on each set of logs, and give one verdict."""
 
 import json
 import subprocess
@@ -18,20 +18,20 @@ from benchmarks.mlperf.verdict import FEWEST, CheckedSet, RunVerdict, Verdict, j
 from launch.mlperf.staging import StagedSet, staged_runs
 from launch.terminal.output import answer
 
-LONGEST_SECONDS = 300  # of a checker
+LONGEST_SECONDS = 300  # the time limit of a checker
 PROGRAM = Path(__file__).with_name("checker_process.py")
-TRAINING = "training"  # of MLPerf's benchmarks, as its checkers ask
+TRAINING = "training"  # the checkers' name for MLPerf Training
 
 
 class Task(NamedTuple):
-    """One question to one checker."""
+    """One run of one checker."""
 
     checker: Checker
     arguments: tuple[str, ...]
 
 
 def report(place: Path, ruleset: str | None) -> int:
-    """Judge a log or a folder of logs by a ruleset, or each set by the ruleset of its round."""
+    """Judge a log or a folder of logs by `ruleset`, or without it, each set of logs by the ruleset of its round."""
     if ruleset is not None and ruleset not in (known := package.rulesets()):
         what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
         raise RequestError(what, where="--ruleset", why="these are the rulesets of the installed package")
@@ -83,7 +83,7 @@ def _checked(one: StagedSet, ruleset: str | None, configs: Configs) -> CheckedSe
 
 
 def _ruleset(one: StagedSet, ruleset: str | None, configs: Configs) -> Ruleset:
-    """Return the rules for a set. NVIDIA's program belongs to an earlier round than the day of its run."""
+    """Return the ruleset for a set of logs. For Stepmark's runs it is that of NVIDIA's program, not of the date."""
     if ruleset is not None:
         return Ruleset(ruleset, "--ruleset")
     benchmark = one.runs[0].log.benchmark
@@ -93,7 +93,7 @@ def _ruleset(one: StagedSet, ruleset: str | None, configs: Configs) -> Ruleset:
 
 
 def _no_convergence(one: StagedSet, ruleset: str) -> str:
-    """Return why rcp_checker is not asked; empty if it is."""
+    """Return why rcp_checker cannot judge the set; empty if it can."""
     count, benchmark = len(one.runs), one.runs[0].log.benchmark or "an unnamed benchmark"
     if one.is_open:
         return "the open division has no rule for convergence"
@@ -105,12 +105,12 @@ def _no_convergence(one: StagedSet, ruleset: str) -> str:
 
 
 def ask(tasks: list[Task], names: dict[str, str]) -> list[CheckerResult]:
-    """Return the results of the checkers, with names in place of paths.
+    """Run the checkers and return their results, with the names of runs instead of paths.
 
-    They run in one process, because imports cost more than the checks, and in a temporary folder, because they write
-    logs into the current one. A task without an answer has no verdict.
+    The checkers run in one process, because imports cost more than the checks, and in a temporary folder, because
+    they write logs to the current folder. A task that prints nothing has no verdict.
     """
-    package.folder()  # refuses if it is not installed
+    package.folder()  # raises RequestError if the package is not installed
     questions = [{**task._asdict(), "longest_seconds": LONGEST_SECONDS} for task in tasks]
     with tempfile.TemporaryDirectory(prefix="stepmark-mlperf-") as scratch:
         done = subprocess.run(

@@ -15,7 +15,7 @@ from launch.slurm import helper_job
 from launch.slurm.refusals import refuse_unseen
 from launch.slurm.waiting import Limits, run_parts
 
-QUIET_SECONDS = 7200.0  # a download of terabytes grows all the while
+QUIET_SECONDS = 7200.0  # long, but a download of terabytes grows continuously
 QUEUE_SECONDS = 3600.0
 SCRIPT = "prepare.sbatch"
 TEMPLATE = Path(__file__).with_name("prepare_mlperf.sbatch.j2")
@@ -23,11 +23,11 @@ TEMPLATE = Path(__file__).with_name("prepare_mlperf.sbatch.j2")
 
 @dataclass(frozen=True)
 class Preparation:
-    """The assets to make, and where."""
+    """The request to make the assets of a submission at a site."""
 
     site: Site
     options: JobOptions
-    minutes: int | None  # of the job, if the user gives them
+    minutes: int | None  # the time limit of the job, if the user passes one
     submission: Submission
     image: str
     needs: Needs
@@ -36,13 +36,13 @@ class Preparation:
 
 
 def preview(work: Preparation) -> str:
-    """The job as it would be submitted."""
+    """Return the job that would be submitted, or a message that no file is missing."""
     steps = _steps(work)
     return render(work, steps, _folder(work)) if steps else f"{work.out} has all files: no job"
 
 
 def prepare(work: Preparation) -> int:
-    """Submit the job, wait for its end, and report the assets."""
+    """Submit the job, wait for its end, print the state of the assets, and return the exit code."""
     _refuse(work)
     steps = _steps(work)
     failed = _run(work, steps) if steps else ""
@@ -52,7 +52,7 @@ def prepare(work: Preparation) -> int:
 
 
 def _steps(work: Preparation) -> list[PrepareStep]:
-    """Return the steps whose product is incomplete."""
+    """Return the steps whose asset is incomplete, or with `force` all steps."""
     found = {asset.name: look_for(asset, work.out) for asset in work.needs.assets}
     return [step for step in work.submission.steps if work.force or found[step.asset].state != "present"]
 
@@ -74,7 +74,7 @@ def _refuse(work: Preparation) -> None:
         raise RequestError(
             "the container image does not exist",
             where=str(image),
-            why=f"it has the scripts that make the data of {work.submission.name}",
+            why=f"the image has the scripts that make the data of {work.submission.name}",
             next_command=f"python launch/setup.py --site={site.name} --model={work.submission.name}",
         )
     refuse_unseen(site, "the folder", work.out, "--out=")

@@ -1,7 +1,7 @@
-"""Find the MLPerf logs below a place, and write each of their runs to a separate file.
+"""Find the MLPerf logs below a folder, and write each of their runs to a separate file.
 
-The judged folders are not changed: every run is copied first, as result_N.txt, so that the output of a job with
-several experiments is judged run by run.
+Every run is copied to result_N.txt in a temporary folder. So the judged folders do not change, and the checkers judge
+each run in the output of a job with several experiments.
 """
 
 import re
@@ -16,11 +16,11 @@ from benchmarks.runs.runfolder import BENCHMARK
 from benchmarks.text import printable
 
 LOG_NAMES = re.compile(r".*\.(?:txt|out|log|mllog)(?:\.gz)?", re.DOTALL)
-RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?", re.DOTALL)  # of a submission
+RESULT_NAMES = re.compile(r"result_.*\.txt(?:\.gz)?", re.DOTALL)  # the names of results in a submission
 
 
 class StagedRun(NamedTuple):
-    """A run, and the file with its lines only."""
+    """A run, and the file that contains only the run's lines."""
 
     name: str
     log: LoggedRun
@@ -31,7 +31,7 @@ class StagedSet(NamedTuple):
     """The runs of one benchmark in one folder."""
 
     name: str
-    is_own: bool  # runs of Stepmark
+    is_own: bool  # whether Stepmark started the runs
     runs: list[StagedRun]
 
     @property
@@ -40,7 +40,7 @@ class StagedSet(NamedTuple):
 
 
 def staged_runs(place: Path, scratch: Path) -> tuple[list[StagedSet], list[str]]:
-    """The runs below a place, and the results in which no run can be read."""
+    """Return the runs of a log or below a folder, and the names of result files without a readable run."""
     if not place.exists():
         raise RequestError("the folder or log does not exist", where=str(place))
     files = [place]
@@ -63,16 +63,16 @@ def staged_runs(place: Path, scratch: Path) -> tuple[list[StagedSet], list[str]]
 
 
 def _by_number(path: Path) -> tuple[str, int, str]:
-    """result_10 comes after result_9."""
+    """Return a key that sorts result_10 after result_9."""
     numbers = re.findall(r"\d+", path.name)
     return str(path.parent), int(numbers[-1]) if numbers else -1, path.name
 
 
 def _stage(path: Path, place: Path, scratch: Path, sets: dict[tuple[str, str | None], StagedSet]) -> bool:
-    """Copy the runs of a log to the sets that they belong to; False if it has no runs."""
+    """Copy each run of a log to the run's set. Return whether the log has runs."""
     if not path.is_file():
         return False
-    # The run of RUN/attempt-N/PHASE/result_0.txt: Stepmark runs in the same folder form a set.
+    # For RUN/attempt-N/PHASE/result_0.txt, the run is RUN. Stepmark's runs in the same folder form a set.
     own = next((run for run in path.parents[2:3] if (run / BENCHMARK).is_file()), None)
     folder = own.parent if own else path.parent
     is_inside = folder != place and folder.is_relative_to(place)
@@ -92,7 +92,7 @@ def _stage(path: Path, place: Path, scratch: Path, sets: dict[tuple[str, str | N
             staged.parent.mkdir(parents=True, exist_ok=True)
             stream.seek(0)
             with staged.open("wb") as target:
-                # A job may print much more than MLLOG. Lines keep their numbers.
+                # Blank out the lines that are not MLLOG, so that the other lines keep their numbers.
                 target.writelines(line if TOKEN in line else b"\n" for line in islice(stream, *lines))
             known.runs.append(StagedRun(name if len(runs) == 1 else f"{name}, run {number}", run, staged))
     return bool(runs)

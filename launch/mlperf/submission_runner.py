@@ -10,7 +10,7 @@ from launch.terminal.progress import note
 
 
 class SubmissionRunner(SlurmRunner):
-    """Loads the rules of MLPerf only for a submission."""
+    """A Slurm runner that also admits MLPerf submissions. It loads MLPerf's rules only for a submission."""
 
     def resolve_offline(self, request: Request) -> Benchmark:
         benchmark = super().resolve_offline(request)
@@ -22,7 +22,7 @@ class SubmissionRunner(SlurmRunner):
         return benchmark
 
     def options_of(self, benchmark: Benchmark) -> JobOptions:
-        """A submission knows how long it takes; what the user typed stays."""
+        """Return the job options; the time limit of a submission is NVIDIA's, unless the user passed --time."""
         options = super().options_of(benchmark)
         if not benchmark.is_submission:
             return options

@@ -1,1 +1,1 @@
-"""Checks what runs need: the nodes of a cluster by one job, and this machine."""
+"""Check that the nodes of a cluster, or this machine, can run benchmarks. One job checks all nodes."""

@@ -1,4 +1,4 @@
-"""The doctor for this machine: what a run on the site `local` needs."""
+"""The check of this machine: everything that a run on the site `local` needs."""
 
 import os
 import platform
@@ -66,7 +66,7 @@ def _gpus() -> list[MachineCheck]:
     for row in machine_gpus.rows(configs()):
         if not row.peaks:
             found.append(MachineCheck(f"MFU on {row.title}", "warning", "null: no file of configs/hardware names it"))
-    # The same questions as on the nodes of a cluster, to all GPUs of the machine.
+    # Run the same commands as on the nodes of a cluster, for all GPUs of the machine.
     asked = runpy.run_path(str(NODE_CHECK))["commands"]({"gpus": True, "container": False})
     commands = {name: Command(**answer) for name, answer in asked.items()}
     rows = gpu_rows(commands)
@@ -100,7 +100,7 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
 
 
 def _container(name: str, known: Program | RequestError) -> MachineCheck:
-    """A container program, and whether it could start a run."""
+    """Return the check of a container program: whether it could start a run."""
     try:
         if isinstance(known, RequestError):
             raise known

@@ -1,4 +1,4 @@
-"""Run a preflight: choose the nodes and the request, run the job, judge the answers, and write the lists.
+"""Run a preflight: choose the nodes and the checks, run the job, judge the answers, and write the lists of nodes.
 
 Everything that can be refused is refused before the job is submitted.
 """
@@ -37,29 +37,29 @@ from launch.slurm.waiting import Limits, Progress, wait
 from launch.terminal import places
 
 TEMPLATE = Path(__file__).with_name("preflight.sbatch.j2")
-MOST_ASKED_AGAIN = 16  # more nodes without an answer have a cause in common, which asking again does not mend
+MOST_ASKED_AGAIN = 16  # if more nodes are silent, they have a common cause, and a second request would not help
 AGAIN_SECONDS = 30
 JOB_NAME = "stepmark-preflight"
 NCCL_PROGRAM = "all_reduce_perf"
-# From a size at which the network is busy throughout, so that the average over all sizes means something.
+# Start at a size that keeps the network busy, so that the average over all sizes is meaningful.
 NCCL_ARGUMENTS = "-b 1G -e 8G -f 2 -g 1"
 CALL_SECONDS = 30
 NCCL_MINUTES = 15
-NCCL_QUIET_SECONDS = 600.0  # one program over thousands of GPUs takes minutes, its start included
-# In the folder of the preflight, written by the job:
+NCCL_QUIET_SECONDS = 600.0  # the start and run of one program on thousands of GPUs take minutes
+# Files and a folder that the job writes in the folder of the preflight:
 ANSWERS, NODES, CHECKED, MEASURED = "answers", "nodes", "checked", "measured"
 
 
 class PreflightJob(Value, frozen=True):
-    """The content of a preflight's script."""
+    """The inputs for a preflight's script."""
 
     site: Site
     options: JobOptions
     folder: Path
     nodes: int
     minutes: int
-    hardware: Hardware | None  # the GPUs that NCCL is measured over; None: it is not measured
-    image: Path | None = None  # that nccl-tests are run in
+    hardware: Hardware | None  # the GPUs on which to measure NCCL; None: do not measure it
+    image: Path | None = None  # the image that contains nccl-tests
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class Preflight:
     job: PreflightJob
     partition: str
     wanted: Expectations
-    down: dict[str, str]  # nodes that are not asked -> why
+    down: dict[str, str]  # nodes that are not checked -> why
 
     @property
     def folder(self) -> Path:
         return self.job.folder
 
 
-# --- what is asked ----------------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------------
 
 
 def prepare(
     site: Site, options: JobOptions, nodes: int | None, output_dir: Path, limit_seconds: float, configs: Configs
 ) -> Preflight:
-    """Everything but the submission. Writes nothing."""
+    """Return a preflight that is ready to be submitted. Write nothing."""
     slurm = Slurm(site)
     planned = sketch(site, options, nodes, output_dir, limit_seconds, configs)
     shared = next(iter(site.slurm.shared_folders if site.slurm else []), "DIR")
@@ -113,9 +113,9 @@ def prepare(
 def sketch(
     site: Site, options: JobOptions, nodes: int | None, output_dir: Path, limit_seconds: float, configs: Configs
 ) -> PreflightJob:
-    """The job as the site's file and the flags describe it, without asking Slurm or looking at folders.
+    """Return the job that the site's file and the flags describe, without asking Slurm.
 
-    Without a number or names of nodes it has one node, because only Slurm knows how many are up.
+    Without a number or names of nodes, the job has one node, because only Slurm knows how many nodes are up.
     """
     gpus = next((d for d in _hardware(site, configs) if d.kind == "gpu" and d.platform == "cuda"), None)
     named_nodes = set(parse_node_list(options.nodelist)) - set(parse_node_list(options.exclude))
@@ -139,7 +139,7 @@ def _hardware(site: Site, configs: Configs) -> list[Hardware]:
 
 
 def as_counted(hardware: Hardware, gpus: int) -> Hardware:
-    """Return the hardware with Slurm's number of GPUs per node; 0: unknown."""
+    """Return the hardware with `gpus` devices per node, the number that Slurm shows; 0: unknown, no change."""
     if hardware.kind != "gpu" or gpus not in range(1, hardware.devices_per_node):
         return hardware
     return msgspec.structs.replace(hardware, devices_per_node=gpus)
@@ -148,7 +148,7 @@ def as_counted(hardware: Hardware, gpus: int) -> Hardware:
 def with_gpus(
     found: Sequence[Node], options: JobOptions, hardware: Sequence[Hardware]
 ) -> tuple[Sequence[Node], JobOptions]:
-    """A site of GPUs has no use for the nodes of its partition without any, unless they are named."""
+    """For a site with GPUs, exclude the partition's nodes without GPUs, unless the user names nodes."""
     without = [node.name for node in found if not node.gpus]
     of_gpus = any(device.kind == "gpu" for device in hardware) and options.gpus != "none"
     if options.nodelist or not of_gpus or not 0 < len(without) < len(found):
@@ -160,7 +160,7 @@ def with_gpus(
 def choose(
     site: Site, found: Sequence[Node], options: JobOptions, count: int | None
 ) -> tuple[JobOptions, int, dict[str, str]]:
-    """All nodes that are up, or those that were named, or so many; and why the others are not asked."""
+    """Choose all nodes that are up, the named ones, or `count` nodes. Return also why the others are not checked."""
     names = [node.name for node in found]
     asked = parse_node_list(options.nodelist) if options.nodelist else names
     unknown = [name for name in asked if name not in names]
@@ -190,9 +190,9 @@ def choose(
 
 
 def _asked(site: Site, planned: PreflightJob, configs: Configs) -> ProbeSpec:
-    """Return the request to the nodes."""
+    """Return the request that the nodes read from asked.json."""
     pythons: list[Path] = []
-    if site.python is not None:  # the site's own, or those of Stepmark's environments
+    if site.python is not None:  # check the site's Pythons, otherwise those of Stepmark's environments
         pythons = [Path(path) for path in ([site.python] if isinstance(site.python, str) else site.python.values())]
     elif site.runtime != "container":
         found = [venvs.python_of(spec) for spec in specs(configs, ("cpu", "cuda")).values() if spec.locks]
@@ -245,7 +245,7 @@ def render_preflight(job: PreflightJob) -> str:
 
 
 def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
-    """Until every node has answered or has had its time; the report is written, too."""
+    """Run the job until every node has answered or timed out. Write and return the report."""
     started, folder = time.time(), preflight.folder
 
     def is_asked() -> bool:
@@ -268,7 +268,7 @@ def run(preflight: Preflight, slurm: Slurm, limits: Limits) -> Report:
 
 
 def _write(preflight: Preflight) -> Path:
-    """The folder with all that the job reads; the script's path."""
+    """Write the folder with the files that the job reads. Return the path of the script."""
     text = render_preflight(preflight.job)
     script = preflight.folder / "preflight.sbatch"
     (preflight.folder / ANSWERS).mkdir(parents=True)
@@ -305,7 +305,7 @@ def _report(preflight: Preflight, job_id: str, asked: list[str], started: float,
         try:
             answers.append(msgspec.json.decode(files.read(preflight.folder / ANSWERS / f"{node}.json"), type=Answer))
         except FileNotFoundError:
-            # What the job's output says of it: lines with its name, or of its task.
+            # Find the reason in the job's output: lines with the node's name, or from its task.
             own = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w.-])|^\s*0*{number}: ")
             words = list(dict.fromkeys(line.strip() for line in output if own.search(line)))[-3:]
             silent[node] = "; ".join(words) or f"it did not answer within {limits.quiet_seconds:g} s"
@@ -349,7 +349,7 @@ def next_steps(report: Report, folder: Path) -> str:
     """Return the files of the preflight, and the next commands."""
     text = f"  files  {folder}"
     if report.failing and report.passing:
-        # Slurm takes a value with a slash for a file of names.
+        # Slurm reads a value with a slash as a file of names.
         exclude = f"--exclude={shlex.quote(str(folder / FAILING))}"
         return f"{text}\n  next   python launch/run.py --site={report.site} ... {exclude}"
     if report.failing:
