@@ -1,1 +1,1 @@
-"""Many runs: one row each, filtered, exported, and kept in an index that can be deleted and made again."""
+"""Many runs: an index with one row for each, filters, exports and archives. The index can always be recreated."""

@@ -1,8 +1,8 @@
-"""Runs as one file that another machine can check: RUNS.tar.gz with the sha256 of every file in it.
+"""Archive runs as one file that another machine can check: RUNS.tar.gz with the sha256 of every file in it.
 
-First SHA256SUMS, as `sha256sum -c` reads it, then runs/NAME/... The same runs give the same bytes: no times, owners
-or modes are kept. A run goes in without tensorboard/, which is made from the steps, and without links and files whose
-name begins with a dot. Raw files go in as they are, for their digests; those with what looks like a secret are named.
+The first member is SHA256SUMS, as for `sha256sum -c`; then come runs/NAME/... The same runs give the same bytes: no
+times, owners or modes are stored. Links, files whose name begins with a dot, and tensorboard/ (which is made from the
+steps) are excluded. Files are stored unchanged, because of their digests. Files with possible secrets are reported.
 """
 
 import gzip
@@ -22,7 +22,7 @@ from benchmarks.secret_rules import hidden_in_log
 
 SUMS, RUNS = "SHA256SUMS", "runs"
 LEFT_OUT = "tensorboard"
-SEARCHED_BYTES = 1 << 20  # of each end of a file, for secrets
+SEARCHED_BYTES = 1 << 20  # at each end of a file, which is searched for secrets
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _SUM = re.compile(r"([0-9a-f]{64})  (runs/[^/]+/.+)")
 _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError)
@@ -33,7 +33,7 @@ class ArchiveContents(NamedTuple):
 
     sums: Mapping[str, str]  # path in the archive -> sha256
     sums_sha256: str
-    size_bytes: int  # of the files, unpacked
+    size_bytes: int  # size of the unpacked files
 
     @property
     def runs(self) -> list[str]:
@@ -45,12 +45,12 @@ class ArchiveContents(NamedTuple):
 
 class PackResult(NamedTuple):
     archived: ArchiveContents
-    skipped: list[str]  # links, files whose name begins with a dot and the like, by their paths
-    secrets: list[str]  # files that hold what looks like a secret, by their names in the archive
+    skipped: list[str]  # paths of excluded files, such as links and files whose name begins with a dot
+    secrets: list[str]  # names in the archive of files with possible secrets
 
 
 def write_archive(folders: Sequence[Path], target: Path) -> PackResult:
-    """Write the whole archive or nothing; an existing file is not touched."""
+    """Write the archive atomically. Raise RequestError if the file already exists."""
     if target.exists():
         raise RequestError("the file already exists", where=str(target), why="choose another name, or move the file")
     sources, skipped = _sources(folders)
@@ -98,12 +98,12 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return everything but folders: links and devices too."""
+    """Return all paths below a folder except folders; links and devices are included."""
     return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
 def _holds_a_secret(path: Path) -> bool:
-    """Search the first and the last part of a text; a binary file is not searched."""
+    """Whether the first or the last part of a text file contains a possible secret. Binary files are not searched."""
     with path.open("rb") as stream:
         first = stream.read(SEARCHED_BYTES)
         if b"\0" in first:
@@ -129,14 +129,14 @@ def _sha256(path: Path) -> str:
 
 
 class UnpackResult(NamedTuple):
-    archived: ArchiveContents | None  # None if it holds no sums that can be read
-    differences: list[str]  # from the written files, one sentence each; empty if the archive is intact
+    archived: ArchiveContents | None  # None if the archive has no readable SHA256SUMS
+    differences: list[str]  # one sentence for each file that differs; empty if the archive is intact
 
 
 def unpack(archive: Path, target: Path) -> UnpackResult:
     """Unpack below `target` and check every file. Raise OSError if something cannot be read or written."""
     try:
-        with gzip.open(archive) as stream:  # gzip's own checksum is at the end, which tar does not read
+        with gzip.open(archive) as stream:  # checks gzip's checksum at the end, which tar does not read
             while stream.read(1 << 20):
                 pass
         with tarfile.open(archive, "r:gz") as tar:
@@ -157,7 +157,7 @@ def unpack(archive: Path, target: Path) -> UnpackResult:
 
 
 def _plain(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo:
-    """Refuse what no archive of runs has: tarfile's own filter has let links lead out of the folder."""
+    """Accept only plain files, because tarfile's own filter has allowed links that lead out of the folder."""
     if not member.isfile():
         raise tarfile.SpecialFileError(member)
     return tarfile.data_filter(member, place)

@@ -1,7 +1,7 @@
-"""Many runs as text: a table, CSV, JSON. Pure.
+"""Export many runs as a table, CSV or JSON. Pure.
 
-CSV and JSON hold every field of a FinishedRun. The table puts runs of the same work under one heading, the newest
-last.
+CSV and JSON have every field of a FinishedRun. The table has one heading for all runs of the same work; the newest
+run is the last.
 """
 
 import csv
@@ -22,7 +22,7 @@ NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
 
 
 class RunListing(Value, frozen=True):
-    """The runs that were asked for, and what was asked; for --json as it is."""
+    """The document of --json: the selected runs, and the conditions that selected them."""
 
     folder: str
     where: list[str]
@@ -34,7 +34,7 @@ class RunListing(Value, frozen=True):
 
 
 def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
-    """`every`: the paths of all runs of the folder, shown or not."""
+    """Return the runs as a table. `every` has the paths of all runs in the folder, including runs not shown."""
     groups: dict[str, list[FinishedRun]] = {}
     for entry in listing.runs:
         groups.setdefault(_group_title(entry), []).append(entry)
@@ -43,7 +43,7 @@ def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
     names = short_names([path for path in paths if "/" not in path], every)
     names |= {
         path: path for path in paths if path not in names
-    }  # a part of a name is looked for in the folder itself
+    }  # only runs directly in the folder can be found by a part of their name
     for what, entries in sorted(groups.items(), key=lambda group: group[1][-1].started):
         rows = _rows(entries, names)
         lines += [printable(line) for line in (what, *rows, "")]  # a run may come from an untrusted source
@@ -68,7 +68,7 @@ def _start_text(entry: FinishedRun) -> str:
 
 
 def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
-    """Return seconds per step, their interval, tokens/s, and MFU with its convention and peak."""
+    """Return the cells with seconds per step, their interval, tokens/s, and MFU with its convention and peak."""
     low, high = entry.metrics.seconds_low, entry.metrics.seconds_high
     peak = f"{entry.mfu.convention}, {entry.mfu.precision} {entry.mfu.peak_tflops or 0:.5g} TFLOP/s"
     return (
@@ -80,7 +80,7 @@ def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
 
 
 def _notes(entry: FinishedRun) -> list[str]:
-    """Return what a reader must know before using the row, and the labels of the run."""
+    """Return notes about a row that a reader needs to interpret it, and the labels of the run."""
     notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"not comparable: {reason}" for reason in entry.not_comparable]
     if entry.window.settling == "still moving":
@@ -111,9 +111,9 @@ def _closing(listing: RunListing) -> str:
 
 
 def as_csv(listing: RunListing) -> str:
-    """A header and a record for each run, as RFC 4180 has it; what is not known is an empty field.
+    """Return CSV (RFC 4180) with a header and a record for each run. Unknown values are empty fields.
 
-    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    An apostrophe precedes a text that a spreadsheet would interpret as a formula.
     """
     out = io.StringIO()
     writer = csv.writer(out)

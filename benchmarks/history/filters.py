@@ -1,6 +1,6 @@
-"""Conditions on runs, as they are typed: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial.
+"""Conditions that select runs: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial. Pure.
 
-A run that does not have what is asked for fits no condition but `!=`. Pure.
+If a run does not have the value that a condition names, only `!=` matches it.
 """
 
 import re
@@ -12,16 +12,16 @@ from benchmarks.runs.finished_run import FinishedRun, field_of
 from benchmarks.values import Value
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
-# word: this very one. order: this one, or before or after it in the alphabet. number: of any size. date: as far as it
-# is written, so that 2026-11 is all of November. beginning: of a commit. part: of a run's name. any: one of several.
+# How values are compared. word: equal. order: in alphabetical order. number: by size. date: by the given part, so
+# 2026-11 is all of November. beginning, part: the value begins with it, contains it. any: one of several is equal.
 Kind = Literal["word", "order", "number", "date", "beginning", "part", "any"]
 
 EXAMPLE = "--where='gpus>=64' --where=dtype=bf16,fp8"
-SEPARATOR = "\x1f"  # around and between the tags of a run, in their column
+SEPARATOR = "\x1f"  # before, between and after the tags of a run in the column `tags`
 
 
 class Key(NamedTuple):
-    column: str  # of FinishedRun, and of the index
+    column: str  # the field of FinishedRun, and the column of the index
     kind: Kind
 
 
@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 class Condition(Value, frozen=True):
-    """`values` has one value, or with = and != several: any of these, none of these."""
+    """A condition on runs. With several values, = means any of them, and != means none of them."""
 
     key: str
     operator: Operator
@@ -59,7 +59,7 @@ class Condition(Value, frozen=True):
 
 
 def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> Condition:
-    """Return the condition. Raise RequestError with the expected form. `flag` is "" for plain words."""
+    """Parse a condition. Raise RequestError with the expected form. `flag` is "" if the text is not from a flag."""
     where = f"--{flag}" if flag else ""
 
     def refused(why: str) -> RequestError:
@@ -99,11 +99,11 @@ def _value_error(name: str, value: str) -> str:
     return ""
 
 
-# --- what a condition means, in the index's SQL ---------------------------------------------------
+# --- conditions as SQL for the index --------------------------------------------------------------
 
 
 def sql_of(conditions: Sequence[Condition]) -> tuple[str, list[str | float]]:
-    """An expression over the index's columns, and its parameters."""
+    """Return a SQL expression over the columns of the index, and its parameters."""
     parts, parameters = ["1"], list[str | float]()
     for condition in conditions:
         key = KEYS[condition.key]
@@ -129,7 +129,7 @@ def _sql_fits(key: Key, sign: Operator, value: str) -> tuple[str, list[str | flo
 
 
 def columns_of(entry: FinishedRun) -> tuple[str | float | None, ...]:
-    """Return the values of COLUMNS for SQL. An unknown time is None."""
+    """Return a run's values of COLUMNS for SQL. If the start is not known, it is None."""
     row = [field_of(entry, column) for column in COLUMNS]
     tags = f"{SEPARATOR}{SEPARATOR.join(entry.labels.tags)}{SEPARATOR}" if entry.labels.tags else ""
     row[COLUMNS.index("tags")] = tags

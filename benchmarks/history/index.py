@@ -1,12 +1,12 @@
-"""Many runs in one SQLite file, so that a question about a hundred thousand of them takes about a second.
+"""An index of many runs in one SQLite file, so that a query over a hundred thousand runs takes about a second.
 
-The folders are the source of truth. The file is derived: you can delete it at any time, and Stepmark recreates it if
-it is missing, damaged or of another version. Opening it finds new, changed and deleted folders with one stat each,
-because every file of a run is put in place by renaming, which changes the time of its folder. If the index cannot be
-stored (no space, no locks on the file system), it is made in memory.
+The run folders are the source of truth. You can delete the index at any time, and Stepmark recreates it if it is
+missing, damaged or of another version. Opening the index finds new, changed and deleted folders with one stat each.
+That suffices because every file of a run is moved into place, which changes the time of its folder. If the index
+cannot be stored (no space, no locks on the file system), it is kept in memory.
 
 A run is in the folder itself or one level deeper (results/team/RUN). Files, hidden folders and folders that Stepmark
-uses for other purposes are ignored. Every other folder is a row, or is listed with the reason why not.
+uses for other purposes are ignored. Every other folder is a row, or a problem with the reason why it is not a row.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS
 from benchmarks.text import printable
 from benchmarks.values import Value
 
-Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # hands them on; may show how far they are
+Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # returns them one by one; may show progress
 
-# What Stepmark itself keeps in the same folder.
+# Other folders that Stepmark makes in the folder of runs.
 NO_RUNS = re.compile(r"dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?")
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
 FOREIGN = f"not a run: neither it nor a folder in it has {BENCHMARK}"
-# A folder that was changed so lately may change again within the same tick of its file system's clock.
+# A folder that was changed this recently may change again without a new time stamp, because clocks are coarse.
 YOUNG_NS = 120 * 10**9
-LONGEST_WAIT_SECONDS = 60.0  # for another process that makes the same index
+LONGEST_WAIT_SECONDS = 60.0  # while another process updates the same index
 
 _COLUMNS = ", ".join(f'"{name}"' for name in COLUMNS)
 _SCHEMA = (
@@ -49,7 +49,7 @@ _SCHEMA = (
 _INSERT = f"INSERT INTO runs VALUES ({', '.join('?' * (len(COLUMNS) + 3))})"
 _FIELDS = [(field.name, str(field.type)) for field in msgspec.structs.fields(FinishedRun)]
 _FINGERPRINT = hashlib.sha256(repr((VERSION, READING, _SCHEMA, _FIELDS)).encode()).digest()
-# SQLite keeps one number of 32 bits, with a sign, for those who use it.
+# SQLite's user_version is a signed 32-bit number.
 SCHEMA_VERSION = (int.from_bytes(_FINGERPRINT[:4], "big") >> 1) or 1
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -57,17 +57,17 @@ _DECODER = msgspec.msgpack.Decoder(FinishedRun)
 
 
 class Problem(Value, frozen=True):
-    """A folder that is not a row, and why."""
+    """A folder that is not a row, with the reason."""
 
     folder: str  # relative to the folder with the runs
     reason: str
 
 
 class Index:
-    """The runs of one folder as they were when it was opened."""
+    """The runs of one folder when the index was opened."""
 
     def __init__(self, output_dir: Path, database: Path | None, tracked: Tracked = iter) -> None:
-        """Makes it, or brings it up to date. Without a file it is made in memory."""
+        """Create or update the index. If `database` is None, create it in memory."""
         if not output_dir.is_dir():
             raise RequestError(
                 "the folder of runs does not exist",
@@ -76,7 +76,7 @@ class Index:
             )
         self.output_dir = output_dir
         self.notes: list[str] = []  # remarks about the index for the user
-        self.read_anew = 0  # folders that were looked into
+        self.read_anew = 0  # number of folders that were read
         self._tracked = tracked
         self._rows = self._open(database)
 
@@ -86,15 +86,15 @@ class Index:
                 database.parent.mkdir(parents=True, exist_ok=True)
                 return self._up_to_date(database)
             except (sqlite3.Error, OSError) as error:
-                with contextlib.suppress(OSError):  # the next command recreates a damaged one
+                with contextlib.suppress(OSError):  # the next command recreates it
                     database.unlink(missing_ok=True)
                 self.notes.append(f"the index cannot be stored ({error}), so it is built for this command only")
         return self._up_to_date(":memory:")
 
-    # --- questions ---
+    # --- queries ---
 
     def select(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[FinishedRun]:
-        """The runs that fit all conditions, the oldest first; of these the newest, where so many are asked for."""
+        """Return the runs that match every condition, the oldest first. `newest` limits them to the newest runs."""
         hit, parameters = sql_of(where)
         limit = -1 if newest is None else newest
         order = "ORDER BY started DESC, run_id DESC, path DESC LIMIT ?"
@@ -113,10 +113,10 @@ class Index:
         found += [(path, f"a copy of {first}, which counts once") for path, first in copies]
         return [Problem(folder=path, reason=reason) for path, reason in sorted(found)]
 
-    # --- bringing it up to date ---
+    # --- updating the index ---
 
     def _up_to_date(self, database: Path | str) -> sqlite3.Connection:
-        """Update in one transaction, so that a killed process leaves the earlier state."""
+        """Update the index in one transaction, so that a killed process leaves the previous state."""
         rows = sqlite3.connect(database, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
         rows.execute("BEGIN IMMEDIATE")
         if rows.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
@@ -125,13 +125,13 @@ class Index:
             for statement in _SCHEMA:
                 rows.execute(statement)
             rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        # A broken run may have been repaired in place, which does not change the folder's time.
+        # Read damaged runs again: a repair in place does not change the time of the folder.
         known = dict(rows.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
         read_before = self.read_anew
         self._look_into(rows, list(self._scan("", known)))
         below = rows.execute("SELECT path FROM folders WHERE holds_runs ORDER BY path").fetchall()
         self._look_into(rows, [one for (group,) in below for one in self._scan(group, known)])
-        for table in ("runs", "folders"):  # those that are gone
+        for table in ("runs", "folders"):  # `known` now has only deleted folders
             rows.executemany(f"DELETE FROM {table} WHERE path = ?", [(path,) for path in known])
         if known or self.read_anew != read_before:
             _find_copies(rows)
@@ -139,10 +139,10 @@ class Index:
         return rows
 
     def _scan(self, below: str, known: dict[str, int | None]) -> Iterator["_Candidate"]:
-        """Yield the folders that are new, have changed, or may have; one stat each.
+        """Yield the folders that are new, or have or may have changed, with one stat each.
 
-        `known` has their earlier stamps (None: look into it in any case). Existing folders are removed from it, so
-        that the deleted ones remain.
+        `known` has the previous stamps of folders (None: always read the folder). Existing folders are removed from
+        `known`, so that the deleted ones remain.
         """
         youngest = time.time_ns() - YOUNG_NS
         try:
@@ -191,11 +191,11 @@ class Index:
 
 
 class _Candidate(NamedTuple):
-    """A folder to look into."""
+    """A folder to read."""
 
     path: str  # relative to the folder of runs
     folder: Path
-    stamp: int  # another one: something in the folder was made, renamed or removed
+    stamp: int  # it changes if a file in the folder is created, renamed or removed
     young: bool
 
 
@@ -210,14 +210,14 @@ def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
     if any(name in inside for name in (BENCHMARK, *OF_A_RUN)):
         return f"a damaged run: {wrong}", False
     if candidate.young and all(name.startswith(".") for name in inside):
-        return NOTHING_YET, False  # a launcher is just making it
+        return NOTHING_YET, False  # a launcher is creating it
     if "/" not in candidate.path and any((candidate.folder / name / BENCHMARK).is_file() for name in inside):
         return None, True
     return FOREIGN, False
 
 
 def _find_copies(rows: sqlite3.Connection) -> None:
-    """Mark copies of a run, which are not separate measurements. The original has the run's name as folder."""
+    """Mark copies of a run, which are not separate measurements. The folder of the original has the run's name."""
     rows.execute("UPDATE runs SET copy_of = NULL WHERE copy_of IS NOT NULL")
     twice = rows.execute("SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1").fetchall()
     for (run_id,) in twice:

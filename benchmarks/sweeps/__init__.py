@@ -1,1 +1,1 @@
-"""Grids of runs: their cells, how they scale, and pairs of runs that are compared. Pure."""
+"""Sweeps: the cells of a grid of runs, their scaling, and the comparison of pairs of runs. Pure."""

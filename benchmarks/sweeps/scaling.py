@@ -1,7 +1,7 @@
-"""Results of runs at several scales -> how well a benchmark scales, as values and as a table. Pure.
+"""Compute from runs at several scales how well a benchmark scales, as values and as a table. Pure.
 
-A figure is the median over the valid runs of one scale, each run giving one value, with the lowest and the highest
-of them. An efficiency is tokens/s per device over that of the smallest scale of its series, of the medians.
+A figure is the median over the valid runs of one scale, with the lowest and the highest run. An efficiency is the
+median tokens/s per device of a scale, divided by that of the smallest scale in the series.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency
 
 
 class Scale(BenchmarkName, frozen=True):
-    """The identity of a table's cell: its series and its place in the series."""
+    """The identity of a row in the table: its series and its scale."""
 
     layout: str
-    virtual_devices: bool  # of a CPU: they share its cores
+    virtual_devices: bool  # whether the devices are those of a CPU, which share its cores
     pgle: str = NO_PGLE
 
 
@@ -50,7 +50,7 @@ def scale_text(scale: Scale) -> str:
 
 
 class CellRuns(NamedTuple):
-    """The runs of one cell of a sweep: the one that counts for each repeat, and why each other one does not."""
+    """The runs of one cell of a sweep: the counted run of each repeat, and the reason for each excluded run."""
 
     name: str
     scale: Scale
@@ -66,7 +66,7 @@ class CellRuns(NamedTuple):
 
 
 class Spread(Value, frozen=True):
-    """A figure over `n` runs."""
+    """The median and the range of a figure over `n` runs."""
 
     n: int
     median: float
@@ -94,7 +94,7 @@ class Point(Value, frozen=True):
 
 
 class Series(Value, frozen=True):
-    """The scales of one backend, model, task, precision, device and way of PGLE."""
+    """The scales of one benchmark: equal backend, model, task, precision, device, sequence length and PGLE."""
 
     backend: str
     engine: str
@@ -113,7 +113,7 @@ class Series(Value, frozen=True):
 
 
 def scaling(cells: Sequence[CellRuns]) -> list[Series]:
-    """A series for each benchmark that differs in more than its scale, in the order they came; each by size."""
+    """Return a series for each benchmark, in the order of the cells. The points of a series are sorted by size."""
     groups: dict[tuple[Any, ...], list[CellRuns]] = {}
     for cell in cells:
         groups.setdefault(tuple(getattr(cell.scale, name) for name in OF_A_SERIES), []).append(cell)
@@ -210,7 +210,7 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
 
 
 def table_text(series: Sequence[Series]) -> str:
-    """Return every series with its metrics, the excluded runs, and how to read them."""
+    """Return every series as a table with its metrics and excluded runs, and how to read the tables."""
     several = len({one.pgle for one in series}) > 1
     texts = [_series_text(one, say_pgle=several or one.pgle != NO_PGLE) for one in series]
     return "\n\n".join([*texts, "\n".join(_HOW_TO_READ)])
@@ -238,7 +238,7 @@ def _series_text(series: Series, *, say_pgle: bool) -> str:
 
 
 def unknown(points: Sequence[Point]) -> list[str]:
-    """The figures that are missing, with the reason; those of several scales for one reason together."""
+    """Return the missing figures with their reasons. Scales with the same figure and reason share a text."""
     sizes: dict[tuple[str, str], list[str]] = {}
     for point in points:
         for figure, why in point.null_because.items():

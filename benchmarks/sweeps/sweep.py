@@ -1,7 +1,7 @@
 """The valid cells of a sweep, its record, and its remaining runs. Pure.
 
-The record is one file next to the run folders, sweep-<time>-<key>.json: the cells, and the runs that were started for
-each. The end of a run is only in its result.json. sweep_report.py computes the metrics of a sweep.
+The record is one file next to the run folders, sweep-<time>-<key>.json, with the cells and the runs that were started
+for each. How a run ended is only in its result.json. sweep_report.py computes the metrics of a sweep.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.text import columns, duration_text, first_few, plural, seconds_text
 from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
-DEFAULT_PAIRS = 6  # of an A/B: three have a wide interval
-SHOWN_CELLS = 20  # of a refusal
+DEFAULT_PAIRS = 6  # for an A/B comparison, because three pairs have a wide interval
+SHOWN_CELLS = 20  # in the message of a refusal
 
 
 # --- the cells ----------------------------------------------------------------------------------
 
 
 def labels(requests: Sequence[Request]) -> list[str]:
-    """Each request by the flags in which it differs from the others."""
+    """Return a name for each request: the flags that differ between the requests."""
     differing = [name for name in LISTED if len({getattr(request, name) for request in requests}) > 1]
     words = [
         [f"--{name}={getattr(request, name)}" for name in differing if getattr(request, name) is not None]
@@ -39,25 +39,25 @@ def labels(requests: Sequence[Request]) -> list[str]:
 
 
 def compares(requests: Sequence[Request]) -> bool:
-    """Whether it is an A/B: some cells differ in nothing but how PGLE is done."""
+    """Whether the sweep is an A/B comparison, which means that cells differ in --pgle."""
     return len({request.pgle for request in requests}) > 1
 
 
 def repeats_wanted(requests: Sequence[Request], typed: int | None) -> int:
-    """Return how often every cell runs; an A/B needs pairs."""
+    """Return how often each cell runs. By default, an A/B comparison has several pairs."""
     if typed is not None:
         return typed
     return DEFAULT_PAIRS if compares(requests) and all(request.profile == "none" for request in requests) else 1
 
 
 def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> int:
-    """Return the limit of runs in the queue. Runs of a pair must not use different nodes and share the network."""
+    """Return the limit of queued runs: 1 for an A/B comparison, so that its runs do not share the network."""
     if typed is not None:
         return typed
     return 1 if compares(requests) else allowed
 
 
-# --- what can work ------------------------------------------------------------------------------
+# --- checking the cells -------------------------------------------------------------------------
 
 
 class CheckedCells(NamedTuple):
@@ -74,7 +74,7 @@ class CheckedCells(NamedTuple):
 
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> CheckedCells:
-    """Resolve every cell before anything starts. If one cannot work, refuse all in one message."""
+    """Resolve every cell before any run starts. If a cell cannot work, raise one error about all such cells."""
     checked = CheckedCells([], [], [])
     errors: list[RequestError] = []
     for request in requests:
@@ -94,7 +94,7 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
 
 
 def _refuse_mixed_recipes(checked: CheckedCells) -> None:
-    """Scales of one recipe compare; those of two have another batch, and one table would hold both."""
+    """Raise RequestError if the scales of a benchmark use different recipes, whose batches are not comparable."""
     recipes: dict[bytes, tuple[Request, str]] = {}
     for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True):
         work = msgspec.json.encode(msgspec.structs.replace(cell.request, gpus=None, nodes=None, pgle="off"))
@@ -111,7 +111,7 @@ def _refuse_mixed_recipes(checked: CheckedCells) -> None:
 
 def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestError:
     if not checked.cells and len({refused.reason for refused in checked.refused}) == 1:
-        return errors[0]  # what is wrong is in none of the lists
+        return errors[0]  # the error does not depend on the lists
     count = len(errors)
     others = len(checked.cells)
     names = checked.names[others:]
@@ -124,7 +124,7 @@ def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestEr
 
 
 def open_choices(checked: CheckedCells) -> list[str]:
-    """Return a note if cells whose --hardware was left open run on different devices, and so for --dtype."""
+    """Return a note if cells without --hardware run on different devices, or cells without --dtype differ in it."""
     cells = list(zip(checked.cells, checked.benchmarks, strict=True))
     devices = sorted({one.hardware.name for cell, one in cells if cell.request.hardware is None})
     dtypes = sorted({one.dtype for cell, one in cells if cell.request.dtype is None})
@@ -158,10 +158,10 @@ def plan_text(checked: CheckedCells, repeats: int, expected: Sequence[Forecast |
 
 
 def digest(benchmark: Benchmark) -> str:
-    """Return the digest of all that is run.
+    """Return the digest of a benchmark.
 
-    It leaves out how a site's jobs are asked for, since another time limit makes no other figure, and a kept PGLE
-    profile, which the sweep itself may have made.
+    It excludes the site's options for jobs, such as a time limit, which do not change figures. It also excludes a
+    stored PGLE profile, because the sweep itself may have made it.
     """
     data = {**to_builtins(benchmark_fields(benchmark)), "site": benchmark.site.name, "pgle_profile": ""}
     return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
@@ -172,7 +172,7 @@ def digest(benchmark: Benchmark) -> str:
 
 class Cell(Value, frozen=True):
     request: Request
-    digest: str  # of the benchmark that the request meant; the configs may have changed since
+    digest: str  # digest of the resolved benchmark, because the configs may change later
     scale: Scale
 
 
@@ -187,31 +187,31 @@ class SweepRun(Value, frozen=True):
     """A run that was started or is about to start; it is recorded before the start."""
 
     run_id: str
-    cell: int  # the place in cells, from 0
-    repeat: int  # from 1
+    cell: int  # index in `cells`, from 0
+    repeat: int  # number of the repeat, from 1
     started: float  # Unix time
-    trouble: str | None = None  # what kept it from being started
+    trouble: str | None = None  # why the run could not be started
 
 
 class Sweep(Value, frozen=True):
-    """sweep-<time>-<key>.json."""
+    """The record of a sweep: sweep-<time>-<key>.json."""
 
     schema_version: int
     sweep_id: str
-    key: str  # the same flags have the same
+    key: str  # equal for equal flags
     command: list[str]
     repeats: int
     cells: list[Cell]
     refused: list[RefusedCell]
     runs: list[SweepRun]
-    shown: bool = False  # its table, with every run valid: the same flags then start a new one
+    shown: bool = False  # the table was shown and all runs are valid, so the same flags start a new sweep
 
 
-Results = Mapping[str, FinishedRun | None]  # by run id; None: the run has ended and left none
+Results = Mapping[str, FinishedRun | None]  # run id -> result; None: the run has no result
 
 
 class Slot(NamedTuple):
-    """One run that a sweep needs."""
+    """One run that a sweep needs: a repeat of a cell."""
 
     cell: int
     repeat: int
@@ -238,13 +238,13 @@ def new_sweep(requests: Sequence[Request], checked: CheckedCells, repeats: int, 
     )
 
 
-# --- what is still to do ------------------------------------------------------------------------
+# --- the remaining runs -------------------------------------------------------------------------
 
 
 def slots(cell_count: int, repeats: int) -> list[Slot]:
-    """Return all runs of a sweep in order: repeat by repeat, every other one in reverse.
+    """Return all runs of a sweep in order: repeat by repeat, with the cells of every second repeat in reverse.
 
-    A drift of the machine then affects all cells equally, and no cell is always first.
+    So a drift of the machine affects all cells equally, and no cell is always the first.
     """
     found = []
     for repeat in range(1, repeats + 1):
@@ -254,7 +254,7 @@ def slots(cell_count: int, repeats: int) -> list[Slot]:
 
 
 def still_to_do(sweep: Sweep, results: Results, going: Collection[str]) -> list[Slot]:
-    """Return the slots without a valid run and without a running one."""
+    """Return the slots that have neither a valid nor a running run."""
     kept = {Slot(run.cell, run.repeat) for run in sweep.runs if run.run_id in going or is_valid(results, run)}
     return [slot for slot in slots(len(sweep.cells), sweep.repeats) if slot not in kept]
 
@@ -265,7 +265,7 @@ def is_valid(results: Results, run: SweepRun) -> bool:
 
 
 def exit_code(sweep: Sweep, results: Results) -> int:
-    """Return the exit code by the last run of each slot without a valid one: failed outranks invalid."""
+    """Return the exit code of a sweep. In slots without a valid run, the last run counts; failed outranks invalid."""
     codes = dict.fromkeys(slots(len(sweep.cells), sweep.repeats), EXIT_FAILED)
     for run in sweep.runs:
         slot, result = Slot(run.cell, run.repeat), results.get(run.run_id)

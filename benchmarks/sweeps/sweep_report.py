@@ -1,4 +1,4 @@
-"""The report of a sweep: its scaling, the gain of each way of PGLE, and the excluded runs."""
+"""The report of a sweep: its scaling, the gain from each PGLE mode, and the excluded runs."""
 
 import shlex
 from collections.abc import Collection
@@ -32,7 +32,7 @@ class SweepReport(Value, frozen=True):
     repeats: int
     series: list[Series]
     refused: list[str]
-    gains: list[Comparison] = []  # as compare.py compares two cells
+    gains: list[Comparison] = []  # comparisons of cells with and without PGLE
 
 
 def read_sweep(path: Path, next_command: str = "") -> Sweep:
@@ -41,25 +41,25 @@ def read_sweep(path: Path, next_command: str = "") -> Sweep:
 
 
 def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
-    """Return the results of its runs as their folders have them now."""
+    """Return the current results of a sweep's runs, read from their folders."""
     return {run.run_id: result_of(output_dir / run.run_id) for run in sweep.runs}
 
 
 def may_continue(run: SweepRun, output_dir: Path) -> bool:
-    """Its folder is the first thing that is made of a run, its result the last."""
+    """Whether a run may still be running: its folder, which is made first, exists, but not its result, made last."""
     folder = output_dir / run.run_id
     return folder.is_dir() and not (folder / RESULT).exists()
 
 
 def report_of_file(path: Path) -> SweepReport:
-    """Return what a sweep has measured until now, from its record and the run folders next to it."""
+    """Return the report of a sweep so far, from its record and the run folders next to it."""
     sweep = read_sweep(path)
     going = [run.run_id for run in sweep.runs if may_continue(run, path.parent)]
     return report_of(sweep, results_of(sweep, path.parent), path.parent, going)
 
 
 def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collection[str] = ()) -> SweepReport:
-    """Only valid runs make figures, one a repeat; every other run is named."""
+    """Return the report. One valid run per repeat counts; all other runs are listed with a reason."""
     names = labels([cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused])
     refused = zip(names[len(sweep.cells) :], sweep.refused, strict=True)
     cells = [_runs_of(sweep, number, names[number], results, going) for number in range(len(sweep.cells))]
@@ -75,7 +75,7 @@ def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collectio
 
 
 def text(report: SweepReport, path: Path) -> str:
-    """Return the text of the scaling, and of the gain of each variant."""
+    """Return the text of the report: the scaling, the refused cells, and the gains."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and skipped: {text}" for text in report.refused]
     for one in report.gains:
@@ -109,7 +109,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
 
 
 def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:
-    """Compare the cells that differ only in pgle with the one without it, or with the first."""
+    """Compare cells that differ only in --pgle with the cell without PGLE, or otherwise with the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
         but_pgle: Request = msgspec.structs.replace(cell.request, pgle=NO_PGLE)
