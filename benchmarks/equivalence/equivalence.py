@@ -1,7 +1,7 @@
 """Check that two backends do the same work: compare their results from one set of weights. Pure, on numpy.
 
-Every line has its tolerance. Plain initial weights hide errors, and the loss hides a wrong norm epsilon. So the
-weights are perturbed, and logits, gradients and updates are compared too.
+Every quantity has its own tolerance. The weights are perturbed, because the usual initial weights hide errors.
+Logits, gradients and updates are compared as well, because the loss hides errors such as a wrong norm epsilon.
 docs/measurements/2026-11-23-equivalence.md lists the noise behind each tolerance.
 """
 
@@ -21,16 +21,16 @@ from benchmarks.request import lora_words
 from benchmarks.text import aligned, columns, duration_text, first_few
 from benchmarks.values import Lora, Model, Value
 
-# Not a multiple of a tiny model's sizes, because different matmuls of equal cost could then be confused.
+# Not a multiple of the tiny models' sizes. Otherwise, different matmuls could have the same cost and be confused.
 SEQUENCE = 72
 BATCH = 4
 UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
-# Relative, but for logits. Where only the order of float32 sums differs, at most a half of each is reached; in bf16,
-# where only the places of the roundings differ, at most a half too, on a CPU.
-# docs/measurements/2026-11-23-equivalence.md derives the size.
+# All are relative, except that of logits. On a CPU, correct backends reach at most half of each: in fp32, only the
+# order of sums differs, and in bf16, only where values are rounded.
+# docs/measurements/2026-11-23-equivalence.md derives the values.
 Tolerances = Mapping[str, float]
 _COMPARED = ("loss", "logits", "gradient_norm", "gradient", "trained_loss", "step_gradient_norm", "trained")
 TOLERANCES: Mapping[str, Tolerances] = {
@@ -51,8 +51,8 @@ Figure = float | int | bool | str
 def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
     """Return the training that both sides perform.
 
-    Adam's epsilon is 1e-4: with 1e-8 an update is nearly the sign of a gradient, which is random where the gradient
-    is zero but for rounding. The clip is below the gradient norms that occur, so that clipping is compared too.
+    Adam's epsilon is 1e-4. With 1e-8, an update is nearly the sign of the gradient, which is random if the gradient
+    is only rounding noise. The clip norm is smaller than all gradient norms, so that clipping is compared as well.
     """
     return WorkCase(
         perturb_seed=PERTURB_SEED,
@@ -71,14 +71,14 @@ def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
 
 
 def batches(model: Model) -> Arrays:
-    """Random tokens for all updates and the loss after them, targets shifted by one."""
+    """Return random tokens for all updates and for the loss after them. The targets are shifted by one."""
     shape = (UPDATES + 1, BATCH, SEQUENCE + 1)
     tokens = np.random.default_rng(TOKEN_SEED).integers(0, model.vocabulary_size, shape, dtype=np.int32)
     return {work_kit.INPUTS: tokens[..., :-1], work_kit.TARGETS: tokens[..., 1:]}
 
 
 def with_arrays_of(case: WorkCase, given: Arrays, source: "Side") -> tuple[WorkCase, Arrays]:
-    """Return the case and the arrays of the other sides: they start from the weights of the first, scaled alike."""
+    """Return the case and the arrays for the other sides, with the weights and attention scale of the first side."""
     scale = source.report.settings.get("attention_scale")
     case = msgspec.structs.replace(
         case, perturb_seed=None, attention_scale=scale if isinstance(scale, float) else None
@@ -90,7 +90,7 @@ def with_arrays_of(case: WorkCase, given: Arrays, source: "Side") -> tuple[WorkC
 
 
 class Side(NamedTuple):
-    """One side of a comparison."""
+    """One side of a comparison: its name, report and arrays."""
 
     title: str
     report: CaseReport
@@ -101,24 +101,24 @@ class Line(Value, frozen=True, kw_only=True):
     """One quantity of both sides. `tolerance` is None if they must be equal."""
 
     quantity: str
-    expected: Figure | None = None  # by a formula or the model's file; None: unknown
+    expected: Figure | None = None  # from a formula or the model's file; None: unknown
     first: Figure
     second: Figure
     difference: float | None = None
     tolerance: float | None = None
     agrees: bool
-    where: str = ""  # the tensors it is largest in
+    where: str = ""  # the tensors with the largest differences
 
 
 class Comparison(Value, frozen=True):
-    """Two backends on one model."""
+    """The comparison of two backends on one model."""
 
     model: str
     first: str
     second: str
     lines: list[Line]
-    counted: dict[str, CountedFlops]  # side -> what was counted in it
-    lora: Lora | None = None  # the adapters that were trained; None: everything was
+    counted: dict[str, CountedFlops]  # side -> its counted FLOPs
+    lora: Lora | None = None  # the trained adapters; None: all weights were trained
 
     @property
     def differing(self) -> list[Line]:
@@ -132,7 +132,7 @@ class Proof:
     dtype: str
     hardware: str
     tolerances: dict[str, float]
-    not_compared: dict[str, str]  # backend and model -> why
+    not_compared: dict[str, str]  # backend and model -> the reason
     comparisons: list[Comparison] = field(default_factory=list)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
@@ -198,7 +198,7 @@ def _settings(model: Model, first: Mapping[str, Figure], second: Mapping[str, Fi
 
 
 def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | None) -> Line:
-    """Attention is counted whole by both: neither program leaves out the masked half on a CPU."""
+    """Compare the FLOPs of a batch. Both programs compute the masked half of attention on a CPU, so it counts."""
     per_token = flops.adapted_flops_per_token(model, lora, SEQUENCE) if lora else None
     expected = round(BATCH * SEQUENCE * (per_token or flops.flops_per_token(model, SEQUENCE, "recipe")))
     counted = [side.flops.comparable if side.flops else NOT_STATED for side in (first, second)]
@@ -206,7 +206,7 @@ def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | Non
 
 
 def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[str]:
-    """Return missing and unexpected tensors. With LoRA, only adapters have a gradient."""
+    """Return the names of missing and unexpected tensors. With LoRA, only adapters have a gradient."""
     weights, adapters = tensor_names(model), adapter_names(model, lora)
     wanted = {prefix + name for prefix in (work_kit.WEIGHT, work_kit.TRAINED) for name in (*weights, *adapters)}
     wanted |= {work_kit.GRADIENT + name for name in adapters or weights} | {work_kit.LOGITS}
@@ -239,7 +239,7 @@ def _close(quantity: str, first: float, second: float, tolerance: float) -> Line
 
 
 def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
-    """Compare each side's first step with its separate pass, from which the gradients come."""
+    """Compare the gradient norm of each side's first step with that of the separate pass over the same batch."""
     ratios = [
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]
@@ -270,7 +270,7 @@ def _frozen(first: Arrays, second: Arrays) -> Line:
 
 
 def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> Line:
-    """The largest relative difference of any tensor, in the 2-norm; NaN counts as the largest there is."""
+    """Compare tensors by their relative difference in the 2-norm. The largest counts; NaN counts as infinite."""
     apart = {name: _distance(first[name], second[name]) for name in first}
     ranked = sorted(apart, key=lambda name: -apart[name])
     worst = ranked[0]
@@ -327,7 +327,7 @@ def _figure(value: Figure) -> str:
 
 
 def proof_text(proof: Proof) -> str:
-    """The tables of all models, who was not compared, and the result."""
+    """Return the tables of all models, the backends that were not compared, and the result."""
     lines = [text(found) for found in proof.comparisons]
     lines += [f"not compared: {name}: {why}\n" for name, why in proof.not_compared.items()]
     rows = [(name, ", ".join(f"{of} {number}" for of, number in v.items())) for name, v in proof.versions.items()]

@@ -1,23 +1,23 @@
-"""The proof that backends do the same work: what each is asked, what it answers, and in what common names. Pure.
+"""The request to the work programs, their report, and the common names of tensors, for the equivalence proof. Pure.
 
-A work program trains a few steps for each of its cases, in the precision of its benchmark. Its folder holds
-request.json (a WorkRequest) and CASE/given.npz; it writes CASE/arrays.npz and, last, report.json (a WorkReport).
-Arrays are float32, but for tokens:
+A work program trains a few steps for each of its cases, in the precision of its benchmark. It reads request.json (a
+WorkRequest) and CASE/given.npz from its folder, and writes CASE/arrays.npz and, last, report.json (a WorkReport). All
+arrays except tokens are float32:
 
 given.npz    `inputs`, `targets` [steps, batch, sequence], targets already shifted; `weight/NAME` if a case
              starts from given weights.
-arrays.npz   `weight/NAME` that it started from, `logits` [batch, sequence, V] and `gradient/NAME` (before clipping)
-             of the first batch, and `trained/NAME`: the weights after all updates but the last. So the loss of the
-             last step is the loss after these.
+arrays.npz   `weight/NAME`, the initial weights; `logits` [batch, sequence, V] and `gradient/NAME` (before clipping)
+             of the first batch; and `trained/NAME`, the weights before the last update, with which the loss of the
+             last step was computed.
 
-Names are neutral, so that no backend knows another's: `embedding` [V, h], `layers.I.attention_norm` [h],
+The names are neutral, so that no backend needs those of another: `embedding` [V, h], `layers.I.attention_norm` [h],
 `layers.I.query` [a, d, h], `layers.I.key` and `layers.I.value` [g, d, h], `layers.I.attention_output` [h, a, d],
 `layers.I.mlp_norm` [h], `layers.I.gate` and `layers.I.up` [f, h], `layers.I.down` [h, f], `final_norm` [h],
-`head` [V, h]. Consecutive a/g query heads share a key. RoPE turns the first half of a head against its second.
+`head` [V, h]. Consecutive a/g query heads share a key. RoPE rotates the first half of a head with its second half.
 
-With adapters (--task=lora), each matrix of a layer, such as `layers.I.query`, comes with two more: `layers.I.query_a`
-[r, in] and `layers.I.query_b` [out, r], heads flattened in their order. `gradient/` then has only these; `weight/`
-and `trained/` have all.
+With adapters (--task=lora), each adapted matrix of a layer, such as `layers.I.query`, has two more matrices:
+`layers.I.query_a` [r, in] and `layers.I.query_b` [out, r], with heads flattened in order. `gradient/` then has only
+these matrices; `weight/` and `trained/` have all tensors.
 """
 
 from benchmarks.inside.work_kit import ADAPTER_ENDS
@@ -25,11 +25,11 @@ from benchmarks.values import Lora, Model, Value
 
 
 class WorkCase(Value, frozen=True):
-    """One training of some steps. None means the benchmark's own value."""
+    """One training of a few steps. For fields after `dtype`, None means the value of the benchmark."""
 
-    perturb_seed: int | None  # start from own initial weights, perturbed; None: from the given ones
+    perturb_seed: int | None  # seed for perturbing the program's own initial weights; None: start from given weights
     learning_rate: float
-    warmup_steps: int  # the rate rises from 0 over this many steps
+    warmup_steps: int  # number of steps in which the learning rate rises from 0
     adam_beta1: float
     adam_beta2: float
     adam_epsilon: float
@@ -37,32 +37,32 @@ class WorkCase(Value, frozen=True):
     decays_norms: bool
     clip_norm: float
     count_flops: bool
-    dtype: str = "fp32"  # of the benchmark: in bf16 the first weights are numbers that bf16 has
-    attention_scale: float | None = None  # what scores are multiplied by before the softmax
+    dtype: str = "fp32"  # precision of the benchmark; with bf16, the initial weights are rounded to bf16
+    attention_scale: float | None = None  # the factor for scores before the softmax
     rope_interleaved: bool | None = None
     rope_theta: float | None = None
     norm_epsilon: float | None = None
     adapter_alpha: float | None = None
     adapters_in_order: bool = True  # False: NeMo's own order of separate adapters
-    trains_base: bool = False  # the weights with adapters are trained too
+    trains_base: bool = False  # whether the weights with adapters are also trained
 
 
 class WorkRequest(Value, frozen=True):
-    cases: dict[str, WorkCase]  # name -> case; the name is that of its folder too
+    cases: dict[str, WorkCase]  # name of the case and of its folder -> case
 
 
 class WorkStep(Value, frozen=True):
-    loss: float  # before the step's update
+    loss: float  # before the update of this step
     gradient_norm: float  # before clipping
 
 
 class CountedFlops(Value, frozen=True):
-    """The matmuls of one batch, forward and backward, as the program or the library counts them."""
+    """The FLOPs of the matmuls of one batch, forward and backward, counted by the program or a library."""
 
     total: int
-    # Parts that the program recomputes in the backward pass -> their FLOPs, part of the total.
+    # Part of the step that the program recomputes in the backward pass -> its FLOPs, included in the total.
     recomputed: dict[str, int] = {}
-    # Parts of a training step by the formula that this program may skip -> their FLOPs, not part of the total.
+    # Part of the step that the formula counts and the program skips -> its FLOPs, not included in the total.
     left_out: dict[str, int] = {}
 
     @property
@@ -71,24 +71,24 @@ class CountedFlops(Value, frozen=True):
 
 
 class CaseReport(Value, frozen=True):
-    """The results of a backend."""
+    """The results of a backend for one case."""
 
     parameters: int
-    settings: dict[str, float | bool | str]  # of the model as it was built, read from its modules
-    loss: float  # of the first batch, like the next
-    gradient_norm: float
+    settings: dict[str, float | bool | str]  # settings of the built model, read from its modules
+    loss: float  # for the first batch
+    gradient_norm: float  # for the first batch
     steps: list[WorkStep]
-    flops: CountedFlops | None  # None: not asked for
+    flops: CountedFlops | None  # None: not requested
 
 
 class WorkReport(Value, frozen=True):
     versions: dict[str, str]
     cases: dict[str, CaseReport]
     seconds: float
-    notes: list[str] = []  # what was done otherwise than in a run
+    notes: list[str] = []  # how the work differs from a run
 
 
-# flops.ADAPTED_MATRICES -> neutral name; both sides train adapters only of these
+# Name in flops.ADAPTED_MATRICES -> neutral name. Both sides train adapters only for these matrices.
 PARTS = {
     "query": "query",
     "key": "key",
@@ -101,14 +101,14 @@ PARTS = {
 
 
 def tensor_names(model: Model) -> list[str]:
-    """Every tensor of a model by its neutral name."""
+    """Return the neutral names of all tensors of a model."""
     parts = ("attention_norm", "query", "key", "value", "attention_output", "mlp_norm", "gate", "up", "down")
     layers = [f"layers.{layer}.{part}" for layer in range(model.layers) for part in parts]
     return ["embedding", *layers, "final_norm", *([] if model.tied_embeddings else ["head"])]
 
 
 def adapter_names(model: Model, lora: Lora | None) -> list[str]:
-    """Every tensor of its adapters; none where all is trained."""
+    """Return the neutral names of all adapter tensors; empty without LoRA."""
     targets = lora.targets if lora else []
     return [
         f"layers.{layer}.{PARTS[target]}{end}"

@@ -1,1 +1,1 @@
-"""Judge the answers of a cluster's nodes before it is measured."""
+"""Check the nodes of a cluster before it is measured."""

@@ -1,4 +1,4 @@
-"""The checks of a preflight that need no GPU: each node by itself, and versions and ports of all. Pure."""
+"""The checks of a preflight that need no GPU: of each node, and of versions and ports across nodes. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from benchmarks.preflight.gpus import gpu_versions
 from benchmarks.preflight.values import Answer, Command, Expectations, Finding, Problem, finding, outliers
 
 GIB = 2**30
-# NCCL's own advice for containers is --shm-size=1g --ulimit memlock=-1 (its user guide, "Shared memory"); data
-# loaders need some as well, hence so much for each GPU.
+# NCCL's user guide ("Shared memory") recommends --shm-size=1g --ulimit memlock=-1 for containers. Data loaders also
+# need shared memory, so this is the size per GPU.
 SHM_BYTES_A_GPU = GIB
-# The following are ours.
+# The following limits are Stepmark's choice.
 FREE_BYTES = 10 * GIB  # logs, profiles and TensorBoard of a few runs
 OPEN_FILES = 4096  # the first rank of 2,048 holds a connection to each of them
-LOAD_A_CORE = 0.5  # an idle node is far below
+LOAD_A_CORE = 0.5  # the load of an idle node is far lower
 
 
 def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
@@ -26,7 +26,7 @@ def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
 
 
 def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]:
-    """Every check that needs no other node -> what is wrong; in the order of the report."""
+    """Return the problem, or None, for every check that needs no other node, in the order of the report."""
     free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} needed"
     stale = "its node_check.py differs from the launcher's, so the checkout is stale or a second one"
     memlock, files = answer.limits.memlock_bytes, answer.limits.open_files
@@ -34,7 +34,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
     pinned = f"{(memlock or 0) / 2**20:.0f} MiB, but must be unlimited for RDMA"
     down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
     ports: Problem | None = ("warning", ", ".join(down)) if down else None
-    # Without the figure, so that nodes in the same state share a line; it is in the node's answer.
+    # The text omits the load itself, so that overloaded nodes share a line. The answer of each node has it.
     load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: another program is running"
     return {
         "shared folder": _shared_folder(answer, wanted),
@@ -51,7 +51,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
 
 
 def _shared_folder(answer: Answer, wanted: Expectations) -> Problem | None:
-    """The answer proves that the node writes there; the token, that it reads there."""
+    """Return a problem with the shared folders. The token proves that the node reads the launcher's folder."""
     if answer.token != wanted.asked.token:
         return "failed", "it read a different folder with the same name"
     missing = [path for path, access in answer.folders.items() if access == "missing"]
@@ -91,7 +91,7 @@ def _container_runtime(answer: Answer, wanted: Expectations) -> Problem | None:
 
 
 def _same_versions(answers: Sequence[Answer]) -> list[Finding]:
-    """Nodes that differ from most: another kernel, driver or size makes one node the slowest of all."""
+    """Return findings about nodes whose kernel, driver or size differs from most, as one slow node slows all."""
     facts = {answer.node: _facts(answer) for answer in answers}
     differences: dict[str, list[str]] = {node: [] for node in facts}
     for name in sorted({name for of_node in facts.values() for name in of_node}):
@@ -108,7 +108,7 @@ def _same_versions(answers: Sequence[Answer]) -> list[Finding]:
 
 def _facts(answer: Answer) -> dict[str, str]:
     facts = answer.versions | gpu_versions(answer.commands)
-    # The kernel keeps a little of the memory, not always as much.
+    # The kernel reserves a varying part of the memory, so the size is rounded.
     facts |= {"cores": str(answer.cores), "memory": f"{round(answer.memory_bytes / GIB / 4) * 4} GiB"}
     if answer.infiniband:
         facts["InfiniBand ports"] = str(len(answer.infiniband))
@@ -116,7 +116,7 @@ def _facts(answer: Answer) -> dict[str, str]:
 
 
 def _ports(answers: Sequence[Answer]) -> list[Finding]:
-    """Every node has called the first one. If no node reached it, the first node fails."""
+    """Return findings about connections. Every node called the first node; if no call succeeded, that node fails."""
     callers = [answer for answer in answers if answer.call.first_node not in (None, answer.node)]
     nobody = len(callers) > 1 and all(answer.call.offered and answer.call.error for answer in callers)
     return [finding("ports", answer, _port(answer, len(callers) if nobody else 0)) for answer in answers]

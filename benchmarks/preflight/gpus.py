@@ -1,6 +1,6 @@
 """Findings about the GPUs of a node from the output of nvidia-smi in a preflight. Pure.
 
-Without such GPUs at the site, every check of them is `not_checked`: a CPU proves nothing about a GPU.
+If the site does not have NVIDIA GPUs, every check is `not_checked`, because a CPU proves nothing about a GPU.
 """
 
 import csv
@@ -13,7 +13,7 @@ from benchmarks.preflight.values import Answer, Command, Expectations, Finding, 
 from benchmarks.values import Hardware
 
 NO_GPU = "found no GPU"
-IDLE_MIB = 1024  # ours: the driver itself holds up to some hundreds
+IDLE_MIB = 1024  # Stepmark's choice; the driver itself uses up to a few hundred MiB
 IDLE_PERCENT = 5
 CHECKS = ("GPUs idle", "GPU memory errors", "GPU throttling", "GPU persistence", "NVLink")
 CLOCKS = "GPU clocks"
@@ -23,12 +23,12 @@ CLOCKS = "GPU clocks"
 THROTTLED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 LIMITED = {0x2: "application clocks are set", 0x4: "software power cap", 0x100: "display clocks"}
 
-Row = dict[str, str]  # a column of nvidia-smi, without its unit -> value, without its unit
+Row = dict[str, str]  # name of a column of nvidia-smi -> value, both without the unit
 SAME_COLUMN = {"clocks_throttle_reasons.active": "clocks_event_reasons.active", "clocks.sm": "clocks.current.sm"}
 
 
 def table(text: str) -> list[Row]:
-    """`nvidia-smi --format=csv,nounits`: a header with units, then a row a device."""
+    """Parse `nvidia-smi --format=csv,nounits`: a header with units, then one row per device."""
     header, *lines = list(csv.reader(io.StringIO(text), skipinitialspace=True)) or [[]]
     names = [name.partition(" [")[0].strip() for name in header]
     names = [SAME_COLUMN.get(name, name) for name in names]
@@ -39,7 +39,7 @@ Commands = Mapping[str, Command]
 
 
 def gpu_versions(commands: Commands) -> dict[str, str]:
-    """Driver and CUDA, to be compared between nodes."""
+    """Return the versions of the driver and CUDA, which are compared between nodes."""
     rows = gpu_rows(commands)
     cuda = re.search(r"CUDA Version:\s*([0-9.]+)", _output(commands, "nvidia_smi"))
     found = {"driver": ", ".join(sorted({row["driver_version"] for row in rows if "driver_version" in row}))}
@@ -47,7 +47,7 @@ def gpu_versions(commands: Commands) -> dict[str, str]:
 
 
 def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
-    """Every check of every node's GPUs."""
+    """Return the findings of all GPU checks on all nodes."""
     if not any(device.platform == "cuda" for device in wanted.hardware):
         names = ", ".join(device.name for device in wanted.hardware)
         why = f"the site's hardware is {names}; only nvidia-smi is checked"
@@ -62,7 +62,7 @@ def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
 
 
 def problems_of(commands: Commands) -> dict[str, Problem | None]:
-    """Every check of GPUs that needs no other node; in the order of the report."""
+    """Return the problem, or None, for every GPU check that needs no other node, in the order of the report."""
     rows = gpu_rows(commands)
     if not rows:
         return dict.fromkeys(CHECKS, ("not_checked", NO_GPU))
@@ -95,7 +95,7 @@ def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None
 
 
 def _by_gpu(found: Sequence[tuple[str, str]]) -> str:
-    """(GPU, words) -> "GPU 0, 1: words; GPU 4: other words"."""
+    """Return pairs of GPU and text, grouped by text: "GPU 0, 1: text; GPU 4: other text"."""
     gpus: dict[str, list[str]] = {}
     for gpu, words in found:
         gpus.setdefault(words, []).append(gpu)
@@ -145,7 +145,7 @@ def _throttling(rows: list[Row]) -> Problem | None:
 
 
 def _nvlink(text: str) -> Problem | None:
-    """`nvidia-smi nvlink --status`: which links of each GPU are active."""
+    """Return a problem with NVLink, from `nvidia-smi nvlink --status`: inactive or missing links."""
     links: dict[int, dict[int, bool]] = {}
     of_gpu: dict[int, bool] = {}
     for line in text.splitlines():
@@ -167,7 +167,7 @@ def _nvlink(text: str) -> Problem | None:
 
 
 def _same_clocks(answers: Sequence[Answer]) -> list[Finding]:
-    """The highest clock of each GPU: one that is set lower slows all down."""
+    """Return findings about the highest clocks of the GPUs: one GPU with a lower limit slows all others."""
     highest = {a.node: sorted({row.get("clocks.max.sm", "unknown") for row in gpu_rows(a.commands)}) for a in answers}
     different = outliers({node: ", ".join(clocks) + " MHz" for node, clocks in highest.items() if clocks})
     found = []
@@ -194,7 +194,7 @@ def _output(commands: Commands, name: str) -> str:
 
 
 def _number(row: Row, name: str) -> float | None:
-    """None: the driver says [N/A] or does not know the field."""
+    """Return a field as a number; None if the driver reports [N/A] or does not know the field."""
     try:
         return float(row[name])
     except (KeyError, ValueError):

@@ -15,16 +15,16 @@ FAILURE = re.compile(r".*(?:Test NCCL failure|Test CUDA failure|Test failure|NCC
 
 
 class NcclTest(Value, frozen=True):
-    """One program of nccl-tests, as it ended."""
+    """The result of one program of nccl-tests."""
 
     ranks: int
-    average_gb_s: float | None  # bus bandwidth over all sizes, as the program itself averages
-    wrong_values: int | None  # None: it did not check
-    failure: str | None = None  # in the program's own words
+    average_gb_s: float | None  # bus bandwidth, averaged over all sizes by the program
+    wrong_values: int | None  # None: the program did not check values
+    failure: str | None = None  # the line of the output that reports a failure
 
 
 def parse(text: str) -> NcclTest:
-    """Whole output or a part of it; what is not there is None."""
+    """Parse the output of a program, which may be incomplete. Missing values are None."""
     average, bounds, failure = AVERAGE.search(text), OUT_OF_BOUNDS.search(text), FAILURE.search(text)
     return NcclTest(
         ranks=len(set(RANK.findall(text))),
@@ -35,7 +35,7 @@ def parse(text: str) -> NcclTest:
 
 
 class NcclResult(Value, frozen=True):
-    """The allreduce over all nodes, and how it is judged."""
+    """The verdict on the all-reduce over all nodes, and its measurement."""
 
     status: Status
     text: str

@@ -1,7 +1,7 @@
 """The questions to the nodes of a preflight, their answers, and the findings of checks. Pure.
 
-Each check gives one finding per node: `ok`, `failed` with the seen and the wanted value, `warning`, or `not_checked`
-with the reason. A check of hardware that a site lacks is never `ok`. A node passes when no finding failed.
+Each check gives one finding per node: `ok`, `failed` with the actual and the expected value, `warning`, or
+`not_checked` with the reason. Without the hardware, a check is never `ok`. A node passes if no check failed.
 """
 
 from collections import Counter
@@ -11,33 +11,33 @@ from typing import Literal
 from benchmarks.values import Hardware, Value
 
 Status = Literal["ok", "failed", "warning", "not_checked"]
-Problem = tuple[Status, str]  # a status that is not ok, and why
+Problem = tuple[Status, str]  # a status that is not ok, and the reason
 
 
 class Command(Value, frozen=True):
-    """A program of the node, and what it printed."""
+    """The exit code and the output of a program on a node."""
 
-    exit_code: int | None  # None: it could not be started, or did not end
+    exit_code: int | None  # None: the program could not be started, or did not end
     output: str
 
 
 class Call(Value, frozen=True):
-    """A node's call of the first node, by TCP."""
+    """A TCP connection from a node to the first node."""
 
-    first_node: str | None  # None: there was no other node to call
+    first_node: str | None  # None: this is the only node
     offered: bool = False  # whether the first node offered a port
     error: str | None = None
 
 
 class Limits(Value, frozen=True):
-    """Limits of a process in a job. None: no limit."""
+    """Limits of a process in a job. None means unlimited."""
 
     memlock_bytes: int | None
     open_files: int | None
 
 
 class Answer(Value, frozen=True):
-    """answers/NODE.json, as launch/inside/node_check.py writes it."""
+    """The answer of a node: answers/NODE.json, written by launch/inside/node_check.py."""
 
     node: str
     token: str
@@ -57,14 +57,14 @@ class Answer(Value, frozen=True):
 
 
 class ProbeSpec(Value, frozen=True):
-    """asked.json: what the nodes are to look at."""
+    """The questions to the nodes: asked.json."""
 
-    token: str  # proves that a node reads this folder, and not one of the same name
-    shared_folders: list[str]  # must be visible; their roots need not be writable
+    token: str  # proves that a node reads this folder, and not another folder with the same name
+    shared_folders: list[str]  # must be visible, but need not be writable
     environments: list[str]
     gpus: bool
     container: bool
-    call_seconds: int  # how long a node waits for the port of the first one
+    call_seconds: int  # how long a node waits for the port of the first node
     written_folders: list[str] = []  # must be writable
 
 
@@ -72,9 +72,9 @@ class Expectations(Value, frozen=True):
     """The values that the answers are compared with."""
 
     asked: ProbeSpec
-    hardware: list[Hardware]  # what the site says its nodes have
+    hardware: list[Hardware]  # the hardware in the site's file
     program: str  # the checksum of node_check.py in the launcher's checkout
-    pyxis: bool | None  # whether srun has it; None: the site starts no containers
+    pyxis: bool | None  # whether srun has pyxis; None: the site does not use containers
 
 
 class Finding(Value, frozen=True):
@@ -90,7 +90,7 @@ def finding(check: str, answer: Answer, problem: Problem | None = None) -> Findi
 
 
 def outliers(seen: Mapping[str, str]) -> dict[str, str]:
-    """Node -> how its value differs from that of more than half of all; without such a value, every node."""
+    """Return the nodes whose value differs from the majority's, with a text; without a majority, all nodes."""
     counts = Counter(seen.values())
     if len(counts) < 2:
         return {}
