@@ -135,7 +135,7 @@ def test_a_run_whose_launcher_was_killed_has_failed(tmp_path: Path, steps: bool)
         log.write_text("")
     done = doctor("logs", run, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
-    assert f"follows it\n          {REPAIR} {run}" in done.stdout
+    assert f"not running\n          {REPAIR} {run}" in done.stdout
 
 
 def test_the_reasons_of_a_result_are_shown_where_the_logs_show_none(tmp_path: Path) -> None:
