@@ -703,7 +703,7 @@ class Storage(Value, frozen=True):
 
     saved_activations: frozenset[str]  # names from `activation_widths` that are kept for the backward pass
     numbers: NumberBytes
-    optimizer_replicas: int  # the number of groups with equal weights among which the optimizer's state is sharded
+    optimizer_replicas: int  # the number of devices with the same weights, which shard the optimizer's state
     gathers_layers: bool  # every device gathers the sharded weights of a layer to compute it
     writes_attention_scores: bool  # True for plain attention; fused attention never writes its scores
     usable_fraction: float  # the share of a device's memory that a step can use

@@ -181,7 +181,7 @@ def _bubble(benchmark: Benchmark, storage: Storage, stage_layers: int, layers: f
     others = benchmark.model.layers / stage_layers - 1  # the number of other stages, in stages of this size
     formula = f"{others:.4g} / ({share.virtual_pipeline} x {batches}) of the layers"
     if layers is None:
-        return [_unknown("bubble", formula, "it is a share of the time of the matmuls, which is unknown")]
+        return [_unknown("bubble", formula, "it depends on the time of the matmuls, which is unknown")]
     if storage.gathers_layers:
         why = "the framework chooses the number of micro-batches"
         return [_unknown("bubble", formula, why)]

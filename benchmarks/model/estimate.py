@@ -107,7 +107,7 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
         storage = backend.storage(benchmark)
         if find_backend(asked.backend).storage(asked).writes_attention_scores and not storage.writes_attention_scores:
             differs.append("fused attention there, unfused here")  # no published row shows how much slower that is
-            why = f"the nearest row, {row.name}, has fused attention, and this run has not"
+            why = f"the nearest row, {row.name}, uses fused attention, but this run does not"
             return Estimate(seconds=None, why_none=why, row=row.name, source=row.citation, differs=differs)
         other = bound(benchmark, storage)
         unknown = [*found.unknown, *other.unknown]

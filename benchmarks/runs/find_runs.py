@@ -63,7 +63,7 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
 
 def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> RequestError:
     command = shlex.join(["python", "launch/status.py", f"--output_dir={output_dir}", *offered])
-    why = f"a part of a run's name has {DIGITS} letters or more, and is in no other run's name"
+    why = f"pass {DIGITS} letters or more of a run's name that no other run's name contains"
     return RequestError(what, where=str(output_dir), why=why, next_command=command)
 
 

@@ -204,7 +204,7 @@ def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
         return finished_run({**row, "started": started_of(row["run_id"])})
     except (LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise RequestError(
-            f"its files cannot be read: {type(error).__name__}: {error}",
+            f"the run's files cannot be read: {type(error).__name__}: {error}",
             where=str(folder.path),
             next_command=f"python launch/verify.py {folder.path}",
         ) from None

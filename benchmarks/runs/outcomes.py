@@ -193,7 +193,7 @@ def _user_text(scheduler: SchedulerEnd | None) -> str:
 def _slurm_says(seen: AttemptEvidence) -> str:
     scheduler = seen.scheduler
     if scheduler is None:
-        return "Slurm was not asked yet"
+        return "Slurm's record is not collected yet"
     if scheduler.state == "UNKNOWN":
-        return f"Slurm does not know it: {scheduler.note or 'unknown reason'}"
+        return f"Slurm does not know the job: {scheduler.note or 'unknown reason'}"
     return f"Slurm reports {scheduler.state}{_user_text(scheduler)}"
