@@ -1,22 +1,22 @@
-"""Inside MaxText: add adapters to its weights, and compare both before the first step and after the last.
+"""Inside MaxText: add adapters to its weights, and check that training changes only the adapters.
 
-With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them: gradients are then zero, and it
-exits 0. So each model that it creates passes through MaxText's own function that adds them. Loaded by path.
+With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them: gradients are then zero, and
+it exits 0. So this module passes each new model to MaxText's function that adds adapters. It is loaded by path.
 """
 
-# Any odd number: products with it never meet again modulo 2 ** 32, so a number's place counts as much as its bits.
+# Any odd number: products with it modulo 2 ** 32 all differ, so the fingerprint depends on the place of each number.
 PLACE = 2_654_435_761
 
 
 class Adapters:
-    """Create the adapters of a run, and prove that only they have changed."""
+    """Compares the weights of a run before the first step and after the last: only adapters may have changed."""
 
     def __init__(self, kit, rank):
         self.proof = kit.AdapterProof(rank)
         self._device_state = None
 
     def begin(self, device_state):
-        self._device_state = device_state  # MaxText's loop puts each step's new state into it
+        self._device_state = device_state  # MaxText's loop stores the new state of each step in this dictionary
         self.proof.begin(*looks_of(device_state["state"]["model"]))
 
     def finish(self):
@@ -25,7 +25,7 @@ class Adapters:
 
 
 def install():
-    """Rebind MaxText's maker of models, which it looks up late; its source is not touched."""
+    """Replace MaxText's function that creates models, without a change of MaxText's source."""
     from maxtext.utils import lora_utils, model_creation_utils
 
     original = model_creation_utils.get_nnx_create_model_fn
@@ -38,7 +38,7 @@ def install():
 
 
 def looks_of(model):
-    """(adapters, frozen): the bits of each array of a model's state, by its path; the same on every rank."""
+    """Return the fingerprints of the adapters and of the frozen weights by path. They are equal on every rank."""
     from flax import nnx
 
     leaves = {"/".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))}
@@ -48,9 +48,9 @@ def looks_of(model):
 
 
 def looked_at(arrays):
-    """{path: its bits as one number}, computed where the arrays are.
+    """Return the fingerprint of each array by path, computed on the arrays' devices.
 
-    Compiled ahead of time: jax's own profile-guided way would take a call like a step's for one to profile.
+    The function is compiled ahead of time, because jax's own PGLE would count a normal call as one to profile.
     """
     import jax
 
@@ -62,7 +62,7 @@ def looked_at(arrays):
 
 
 def fingerprint(array):
-    """A number that follows from every bit and its place; one changed weight changes it, in any precision."""
+    """Return a number that depends on every bit and its place. One changed weight changes it, in any precision."""
     import jax
     import jax.numpy as jnp
 

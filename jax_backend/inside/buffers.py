@@ -1,15 +1,15 @@
-"""Reads from XLA's dumps which buffers a device holds when a step takes the most memory.
+"""Read from XLA's dumps which buffers a device holds when a step needs the most memory.
 
-Pure standard library, loadable by path. XLA writes three files for each program: where each value lies
-(buffer-assignment), which instruction makes it (buffer-assignment-values), and from which to which instruction of
-the schedule it is needed (live-range). Values that share memory are counted once.
+It imports only the standard library and can be loaded by path. XLA writes three files per program: the place of each
+value in memory (buffer-assignment), the instruction that makes it (buffer-assignment-values), and the first and last
+instruction of the schedule that need it (live-range). Values that share memory are counted once.
 """
 
 import re
 from typing import NamedTuple
 
 ASSIGNMENT = "buffer-assignment"
-FILES = (ASSIGNMENT, f"{ASSIGNMENT}-values", "live-range")  # as *after_optimizations-NAME.txt ends
+FILES = (ASSIGNMENT, f"{ASSIGNMENT}-values", "live-range")  # NAME in *after_optimizations-NAME.txt
 
 _ALLOCATION = re.compile(r"allocation (\d+): size (\d+), page \d+, (.*)")
 _PLACED = re.compile(r" value: <\d+ (\S+)(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
@@ -18,8 +18,8 @@ _MADE_BY = re.compile(r" from instruction: %(\S+) = (?:\(.*?\)|\S+) ([a-z][a-z0-
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _SHAPE = re.compile(r"[a-z]+\w*\[[\d,]*\]")
-HOPS = 4  # how far back an instruction without a name is followed
-# These only pass a buffer on; another value in the same place says better what it holds.
+HOPS = 4  # how many operands to follow back from an instruction without a name
+# These opcodes only pass a buffer on. Another value in the same place describes its content better.
 _PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bitcast", "copy", "opt-barrier", "call"})
 
 
@@ -39,7 +39,7 @@ class Maker(NamedTuple):
     opcode: str = ""
     op_name: str = ""
     frame: int = 0
-    operand: str = ""  # the first one
+    operand: str = ""  # the first operand
 
 
 class LiveBuffer(NamedTuple):
@@ -51,15 +51,15 @@ class LiveBuffer(NamedTuple):
     opcode: str
     op_name: str
     frame: int  # for hlo.layers
-    argument: bool  # of the program: it is held from the first to the last instruction
+    argument: bool  # whether it is an argument of the program, which is held from the first to the last instruction
 
 
 def held_at_the_peak(assignment, values, live_ranges):
-    """The largest first. The sum is what the device holds then."""
+    """Return the buffers that a device holds at the peak, largest first. Their sum is the memory in use."""
     allocations, placed = _placed(assignment)
     makers, needed = _makers(values), _needed(live_ranges)
     temporary = {number for number, (_, kind) in allocations.items() if kind.startswith("preallocated-temp")}
-    first_of = {value.allocation: value for value in reversed(placed)}  # of an argument: its place in the state
+    first_of = {value.allocation: value for value in reversed(placed)}  # for an argument: its place in the state
     begin = [
         _held(first_of[number], size, makers, argument=True)
         for number, (size, kind) in allocations.items()
@@ -115,7 +115,7 @@ def _needed(text):
     return found
 
 
-NEAR = 1e-2  # of the temporary memory: moments this close to the largest one count as it
+NEAR = 1e-2  # moments whose temporary memory is within this fraction of the largest also count as the peak
 
 
 def _at_the_peak(ranged, makers):
@@ -147,7 +147,7 @@ def _covered(extents):
 
 
 def _distinct(values, makers):
-    """Each with the bytes that no larger, or more telling, one in the same place has."""
+    """Yield each value with the bytes that it does not share with a larger or better named value."""
     taken = []
     for value in sorted(values, key=lambda one: (one.size, _telling(one, makers)), reverse=True):
         extent = (value.offset, value.offset + value.size)
@@ -157,7 +157,7 @@ def _distinct(values, makers):
 
 
 def _maker(value, makers):
-    """Return the maker of a value. An instruction without a name gets that of its operand."""
+    """Return the maker of a value. An instruction without a name gets the name of its operand."""
     maker = found = makers.get(value.name.partition("{")[0], Maker())
     for _ in range(HOPS):
         if found.op_name or found.operand not in makers:

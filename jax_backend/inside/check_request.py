@@ -3,7 +3,7 @@
 It runs by path inside the framework's environment, with only the standard library and jaxlib, without a GPU:
 `python -P check_request.py --flags="--xla_a=b --xla_c=d"`. XLA reads its flags once, when a client is made, and
 aborts on an unknown flag. So a separate process makes a CPU client for each set of flags. That client also
-knows the flags of GPUs. In a process that compiles for a GPU, both jaxlib and the CUDA plugin read the flags.
+knows the flags for GPUs. In a process that compiles for a GPU, both jaxlib and the CUDA plugin read the flags.
 
 It prints a line for each problem, which begins with the flag. Exit code 0: no problem; 2: something is unknown; 1:
 jaxlib did not answer.
@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 EXIT_BROKEN = 1
 EXIT_REFUSED = 2
-SECONDS = 120  # for one client; it takes about one, and its first import from a shared disk longer
+SECONDS = 120  # the limit for one client, which takes about 1 s, but longer after the first import from a shared disk
 
 MAKE_A_CLIENT = "from jaxlib import xla_client; xla_client.make_cpu_client()"
 
@@ -49,9 +49,9 @@ def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
 
 
 def named(text: str, words: list[str]) -> dict[str, str]:
-    """Return flag -> problem for the flags that an answer names.
+    """Return flag -> problem for the flags that jaxlib's output names.
 
-    After a double blank, 0.4.35 prints arbitrary memory.
+    In the output of jaxlib 0.4.35, arbitrary memory follows after a double space.
     """
     found = UNKNOWN.search(text)
     unknown = found[1].partition("  ")[0].split() if found else []
@@ -63,7 +63,7 @@ def named(text: str, words: list[str]) -> dict[str, str]:
 
 
 def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
-    """Return flag -> problem.
+    """Return flag -> problem for all flags that jaxlib does not accept.
 
     A bad value hides unknown flags, so the flags found are removed and the rest is checked again until accepted.
     """

@@ -7,10 +7,10 @@ compiles each for its GPUs, with its XLA flags, and writes DIR/NUMBER/report.jso
 compiler needs only shapes, so a model of 70 billion parameters takes one gigabyte here.
 
 MaxText is imported once, and each job is compiled in a fork before JAX does anything: XLA reads its flags once in a
-process, and aborts it over an unknown one. A job that fails leaves DIR/NUMBER/failed.json, and its own words in
-DIR/NUMBER/log.
+process, and aborts the process for an unknown flag. A job that fails writes DIR/NUMBER/failed.json, and its output is
+in DIR/NUMBER/log.
 
-Memory and the schedule are those of the finished program.
+The report has the memory and the schedule of the finished program.
 """
 
 import argparse
@@ -88,7 +88,7 @@ class AbsentGpus:
         from jax.experimental import mesh_utils, topologies
         from maxtext.utils import accelerator_to_spec_map as known
 
-        topology = f"{nodes}x{count // nodes}x1"  # slices x hosts x devices a host: a process for each GPU
+        topology = f"{nodes}x{count // nodes}x1"  # slices x hosts x devices per host: one process per GPU
         self.devices = topologies.get_topology_desc(platform="cuda", target_config=target, topology=topology).devices
         self._nodes = nodes
         known.UserFacingNameToSystemCharacteristics["absent"] = known.SystemCharacteristics(
@@ -101,7 +101,7 @@ class AbsentGpus:
 
 
 def hybrid_mesh(within, between, devices, **_):
-    """Like jax's own, which reads the slice of devices. It is 0 for absent ones, so they are numbered."""
+    """Replace jax's function, which uses the slice index of devices: that is always 0 for absent devices."""
     import numpy as np
 
     axes = range(len(within))
@@ -110,7 +110,7 @@ def hybrid_mesh(within, between, devices, **_):
     return side_by_side.reshape([b * w for b, w in zip(between, within, strict=True)])
 
 
-# --- what is in it ------------------------------------------------------------------------------
+# --- the report ---------------------------------------------------------------------------------
 
 
 def report(step, folder, job):
@@ -149,11 +149,11 @@ def program_digest(text):
 
 
 SMALLEST = 1 / 50_000  # of the peak memory: the smallest listed buffer
-LAYER_INPUT = "layer input"  # what goes into the body of a loop over layers
+LAYER_INPUT = "layer input"  # the input of the body of a loop over layers
 
 
 def held(folder, program, layers):
-    """Return the buffers at the peak, without small ones."""
+    """Return the buffers at the peak, except small ones."""
     rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
     smallest = SMALLEST * sum(row.bytes for row in rows)
     return [
@@ -174,14 +174,14 @@ def held(folder, program, layers):
 
 
 def origin(line, layers):
-    """Return the origin of a kept value, not its place."""
+    """Return the operation and layer that computed a kept value; empty without such a value."""
     if line is None:
         return {}
     return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
 
 
 def in_words(mesh, words):
-    """The mesh in Stepmark's words; several axes of MaxText can have the same word."""
+    """Return the mesh with Stepmark's axis names. Several axes of MaxText can have the same name in Stepmark."""
     found = {}
     for axis, size in mesh.items():
         word = words.get(axis, axis)
@@ -190,7 +190,7 @@ def in_words(mesh, words):
 
 
 def dump(folder, pattern):
-    """A program may be compiled in several modules, the step is the largest."""
+    """Return the text of the largest dump: a program may consist of several modules, and the step is the largest."""
     found = sorted(folder.rglob(pattern), key=lambda path: path.stat().st_size)
     if not found:
         raise SystemExit(f"XLA left no {pattern} in {folder}: the memory of the step cannot be read")
@@ -215,7 +215,7 @@ def compile_job(job, folder):
 
 
 def in_a_fork(job, folder):
-    """Its exit code; negative for the signal that ended it."""
+    """Compile a job in a fork. Return the exit code, or the negative number of the signal that ended the fork."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -235,7 +235,7 @@ def in_a_fork(job, folder):
 
 
 def main(options):
-    import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks, which then need no 10 s for it)
+    import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks: the import takes 10 s)
 
     jobs = [SimpleNamespace(**job) for job in json.loads(Path(options.jobs).read_bytes())]
     for number, job in enumerate(jobs):

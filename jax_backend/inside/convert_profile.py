@@ -1,10 +1,10 @@
-"""Phase convert of --pgle=nsys: what Nsight Systems recorded -> the profile that XLA schedules by.
+"""Phase convert of --pgle=nsys: convert the report of Nsight Systems to the profile that XLA's scheduler reads.
 
 It runs by path inside MaxText's environment as one task without a device, with only the standard library and `nsys`.
 It works like jax's pgo_nsys_converter.py, but it refuses a profile that is missing, empty, or from another program.
 jax accepts these, and XLA then trains without a warning. The run must end here, before it costs GPU hours.
 
-From the folder of phase profile (*.nsys-rep, hlo/, the worker's facts) it makes profile.pbtxt and, last,
+It reads the folder of phase profile (*.nsys-rep, hlo/, the worker's facts), and writes profile.pbtxt and then
 profile.json. If it fails, neither file exists.
 """
 
@@ -31,11 +31,11 @@ profile_identity = kit.load(HERE / "profile_identity.py")
 first_few = profile_identity.first_few
 
 PROFILE, ABOUT = "profile.pbtxt", "profile.json"
-NSYS_SECONDS = 1800  # that nsys may take over one report
+NSYS_SECONDS = 1800  # the time limit of nsys for one report
 
 
 class Failure(SystemExit):
-    """The reason for a missing profile, and where to look."""
+    """The reason why there is no profile, with the file to read."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"stepmark convert: {why}")
@@ -43,23 +43,23 @@ class Failure(SystemExit):
 
 # --- nsys's table of kernels by NVTX range ------------------------------------------------------
 
-# XLA opens a range around every kernel that it launches, and names the instruction in it. Its forms, by age, with
-# `TSL:` in front or without (openxla/xla: xla/backends/profiler/gpu, nvtx_utils and annotation.cc):
+# XLA opens an NVTX range around every kernel launch, and the name of the range contains the instruction. Its forms,
+# oldest first, with or without a leading `TSL:` (openxla/xla: xla/backends/profiler/gpu, nvtx_utils, annotation.cc):
 #
 #     Thunk:#hlo_op=fusion.3,hlo_module=jit_step,program_id=7#
 #     Thunk:#name=transformer/dot_general,hlo_op=fusion.3,unique_hlo_op_id=812#
 #
-# jax's own converter takes all that follows `hlo_op=` for the name, so that with the newest form it matches nothing.
+# jax's own converter uses all text after `hlo_op=` as the name, and so finds no instruction in the newest form.
 TABLE = "nvtx_kern_sum"
 RANGE, AVERAGE = "NVTX Range", "Avg (ns)"
 OPERATION = re.compile(r"(?:^|:)Thunk:.*[#,]hlo_op=([\w.\-]+)(?=[,#]|$)")
 MICROSECONDS = 1e-3
-# A range may hold a whole path of the framework; the csv module has a default limit of 131,072 characters.
+# The name of a range may contain a long path of the framework, above the csv module's default of 131,072 characters.
 csv.field_size_limit(16 << 20)
 
 
 def costs_of(lines: Iterable[str]) -> dict[str, float]:
-    """Microseconds of each instruction: of its kernel that takes longest, on average."""
+    """Return the microseconds of each instruction: the average of its slowest kernel."""
     reader = csv.DictReader(lines)
     costs: dict[str, float] = {}
     try:
@@ -75,7 +75,7 @@ def costs_of(lines: Iterable[str]) -> dict[str, float]:
 
 
 def read_report(report: Path, log: Path) -> dict[str, float]:
-    # Not next to the report: nsys makes an SQLite file of it, and needs locks that a shared disk may not have.
+    # Use a temporary folder, because nsys makes an SQLite file, whose locks a shared disk may not support.
     with tempfile.TemporaryDirectory(prefix="stepmark-nsys-") as work:
         command = ["nsys", "stats", "--report", TABLE, "--format", "csv", "--force-export", "true"]
         output = run([*command, "--sqlite", f"{work}/report.sqlite", "--output", f"{work}/kernels", str(report)], log)
@@ -115,7 +115,7 @@ def run(command: list[str], log: Path) -> str:
     return done.stdout
 
 
-# --- what was profiled --------------------------------------------------------------------------
+# --- the profiled program -----------------------------------------------------------------------
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 
 def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
-    """Return the path and hlo.Module of the dumped program that shares most names with the profile."""
+    """Return the path and hlo.Module of the dumped program that shares the most names with the profile."""
     read = {path: hlo.read_module(path) for path in hlo.dumps(folder)}
     if not read:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"
@@ -146,7 +146,7 @@ def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
 def convert(options: argparse.Namespace, notes: list[str]) -> None:
     folder, out = Path(options.profile_dir).resolve(), Path(options.events_dir)
     for name in (ABOUT, PROFILE):
-        (out / name).unlink(missing_ok=True)  # of an earlier try; a failure leaves neither
+        (out / name).unlink(missing_ok=True)  # remove the files of an earlier attempt
     report = next(iter(sorted(folder.glob("*.nsys-rep"))), None)  # only rank 0 is recorded
     if report is None:
         why = "nsys recorded nothing, or its importer failed (*.qdstrm)"
@@ -159,11 +159,11 @@ def convert(options: argparse.Namespace, notes: list[str]) -> None:
     if missing := [one.name for one in demanded if not one.known_in(measured)]:
         raise Failure(
             f"the profile has no cost for {len(missing)} of the {len(demanded)} collectives of {path}: "
-            f"{first_few(sorted(missing))}; XLA would guess what they take"
+            f"{first_few(sorted(missing))}; XLA would guess their times"
         )
     if not collectives:
-        notes.append(f"{path.name} has no collective: there is nothing for a profile to hide")
-    # XLA's ProfiledInstructionsProto as text: what xla_gpu_pgle_profile_file_or_directory_path names.
+        notes.append(f"{path.name} has no collective, so a profile cannot improve its schedule")
+    # The format of xla_gpu_pgle_profile_file_or_directory_path: XLA's ProfiledInstructionsProto as text.
     costs = sorted((name, cost) for name, cost in measured.items() if name in known)
     text = "".join(f'costs {{ name: "{name}" cost_us: {round(cost, 6)!r} }}\n' for name, cost in costs)
     profile = {

@@ -1,8 +1,8 @@
-"""Check on one node of a job whether MaxText can perform the plan, before the other nodes start.
+"""Check on one node of a job whether MaxText can run the plan, before the other nodes start.
 
-It runs inside MaxText's environment, loaded by worker.py for --check. It asks jaxlib about the flags, imports all
-hooks of the worker, multiplies a matrix on each GPU of this node, and builds MaxText's configuration from the run's
-arguments. With one node, the configuration is built for virtual devices; a test builds that of every recipe.
+worker.py loads it inside MaxText's environment for --check. It checks the flags with jaxlib, imports everything that
+the worker hooks, multiplies a matrix on each GPU of this node, and builds MaxText's configuration from the run's
+arguments. The devices are virtual, as only one node runs this check. A test builds the configuration of each recipe.
 """
 
 import importlib
@@ -17,7 +17,7 @@ ANOTHER_IMAGE = "pass --image with MaxText 0.2.4 or later"
 ANOTHER_SETTING = f"pass --set with a value that this MaxText accepts, or {ANOTHER_IMAGE}"
 ON_THAT_NODE = "check the driver and the GPUs of the nodes with python launch/doctor.py nodes --site=NAME"
 
-# module -> what the worker rebinds or calls there; MaxText has no public interface for any of it
+# module -> the names in it that the worker replaces or calls; MaxText has no public interface for them
 HOOKS = {
     "maxtext.trainers.pre_train.train": ("initialize", "run", "training_loop_iteration"),
     "maxtext.common.metric_logger": ("MetricLogger",),
@@ -25,7 +25,7 @@ HOOKS = {
     "maxtext.utils.maxtext_utils": ("create_device_mesh",),
     "maxtext.utils.train_utils": ("validate_train_config",),
 }
-# (setting or task, its value) -> further hooks
+# (setting or task, its value) -> additional hooks
 MORE_HOOKS = {
     ("task", "lora"): {
         "maxtext.utils.model_creation_utils": ("get_nnx_create_model_fn",),
@@ -37,12 +37,12 @@ MORE_HOOKS = {
         "transformer_engine.jax.attention": ("SequenceDescriptor",),
     },
 }
-# Its attention for JAX; MaxText 0.2.5, layers/attention_op.py, cudnn_flash_attention.
+# Versions whose attention for JAX fails (MaxText 0.2.5, layers/attention_op.py, cudnn_flash_attention).
 BROKEN_TRANSFORMER_ENGINES = ("2.12", "2.13")
 
 
 def look(options, worker):
-    """{versions, devices}, or the first thing that is wrong; `worker` is the module worker.py."""
+    """Return the versions and devices. Raise CheckFailure for the first problem. `worker` is the module worker.py."""
     kit = worker.kit
     refuse_unknown_flags(kit)
     settings = dict(word.split("=", 1) for word in options.settings)
@@ -77,7 +77,7 @@ def refuse_unknown_flags(kit):
 
 
 def hooks(settings, task):
-    """module -> names, of all that a run with these settings takes hold of."""
+    """Return module -> names for everything that the worker hooks in a run with these settings."""
     wanted = dict(HOOKS)
     for (name, value), more in MORE_HOOKS.items():
         if {**settings, "task": task}.get(name) == value:
@@ -101,7 +101,7 @@ def import_hooks(wanted, kit):
 
 
 def devices_here(expected, alone, names, kit):
-    """Return the devices of this node, each of which has multiplied a matrix."""
+    """Multiply a matrix on each device of this node, and describe the devices."""
     import jax
     import jax.numpy as jnp
 
@@ -124,7 +124,7 @@ def configuration(settings, devices, processes, on_a_node, worker):
     from maxtext.configs import pyconfig
     from maxtext.utils import maxtext_utils, train_utils
 
-    # What MaxText asks of a device; those that NVLink joins are in one slice.
+    # The attributes of a device that MaxText reads. Devices with a common NVLink are in one slice.
     in_a_slice = devices if "hardware=cpu" in settings else on_a_node
     every = [
         SimpleNamespace(id=i, slice_index=i // in_a_slice, process_index=i, platform="gpu", device_kind="virtual")

@@ -1,7 +1,7 @@
-"""Reads HLO as XLA writes it down: which instructions a program has, what they move and multiply.
+"""Read the text of HLO programs: their instructions, shapes, loops, collectives and groups of devices.
 
-Pure standard library, loadable by path. PGLE asks an optimized program for its collectives by name
-(`Module.collectives`), the compiler's report for its instructions, shapes, loops and groups of devices (schedule.py).
+It imports only the standard library and can be loaded by path. PGLE uses the names of the collectives
+(`Module.collectives`); the report of the compiler uses the rest (schedule.py).
 """
 
 import re
@@ -17,9 +17,9 @@ BYTES = {
     "f8e4m3fnuz": 1.0, "f8e5m2": 1.0, "f8e5m2fnuz": 1.0, "f8e8m0fnu": 1.0, "c64": 8.0, "c128": 16.0,
 }  # fmt: skip
 
-# Collective -> the share of a whole buffer that a device sends in a ring of n. Each may also be written as X-start
-# (with X-done where its result is awaited). Those for which XLA has no such opcode are wrapped in an
-# async-start; xla_syntax_sugar_async_ops writes them as X-start too.
+# Collective -> the share of a whole buffer that a device sends in a ring of n. Each collective X may also have the
+# form X-start, with X-done at the place that waits for the result. If XLA has no such opcode, the collective is
+# inside an async-start; xla_syntax_sugar_async_ops also prints those as X-start.
 SENT: Mapping[str, Callable[[int], float]] = {
     "all-gather": lambda n: (n - 1) / n,
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -30,7 +30,7 @@ SENT: Mapping[str, Callable[[int], float]] = {
     "collective-broadcast": lambda _: 1.0,
 }
 
-# Opcodes whose called computations run as part of the program. (What a reduce or a sort calls holds no collective.)
+# Opcodes whose called computations run as part of the program. Those that reduce and sort call have no collectives.
 _CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start"})
 
 _NAME = r"%?([\w.\-]+)"
@@ -68,13 +68,13 @@ class Instruction(NamedTuple):
 
     name: str
     opcode: str
-    shape: str  # as it is written
+    shape: str  # the text of the shape
     arguments: str  # the text in the brackets
     attributes: str
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """A tuple has several."""
+        """The shapes of the result; several for a tuple."""
         return tuple(
             Shape(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size))
             for dtype, sizes in _SHAPE.findall(self.shape)
@@ -102,13 +102,13 @@ class Instruction(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The kernel that a custom call runs; empty of any other line."""
+        """The kernel that a custom call runs; empty for any other instruction."""
         match = _TARGET.search(self.attributes) if self.opcode == "custom-call" else None
         return match[1] if match else ""
 
     @property
     def unquoted(self) -> str:
-        """The attributes without quoted text, which may look like an attribute."""
+        """The attributes without quoted texts, which may look like attributes."""
         return _QUOTED.sub('""', self.attributes)
 
     @property
@@ -117,7 +117,7 @@ class Instruction(NamedTuple):
 
     @property
     def called(self) -> list[str]:
-        """The computations that run as part of it."""
+        """The computations that run as part of the instruction."""
         many = _MANY_CALLED.findall(self.unquoted)
         return [*self.called_as.values(), *(name for names in many for name in re.findall(r"[\w.\-]+", names))]
 
@@ -127,7 +127,7 @@ class Module(NamedTuple):
 
     name: str
     computations: dict[str, dict[str, Instruction]]
-    entry: str  # empty where the text holds none
+    entry: str  # the name of the entry computation; empty if the text does not have one
     devices: int
 
     def names(self) -> set[str]:
@@ -150,7 +150,7 @@ class Module(NamedTuple):
     def trips(self, loop: Instruction) -> int | None:
         """Return how often a loop's body runs: XLA's trip count, or the constant in the loop's condition.
 
-        A scan counts up from zero: `counter < constant` is all that its condition computes.
+        A scan counts up from zero, so its condition computes only `counter < constant`.
         """
         if match := _KNOWN_TRIPS.search(loop.attributes):
             return int(match[1])
@@ -182,24 +182,24 @@ class ExecutedInstruction(NamedTuple):
     """An instruction that a program runs."""
 
     line: Instruction
-    lines: dict[str, Instruction]  # its computation
-    times: int  # loops multiplied in; 0 in a loop of unknown trip count
-    branch: bool  # it is in a branch of a conditional
-    within: tuple[str, ...]  # the fusions and starts around it
+    lines: dict[str, Instruction]  # the computation that contains the instruction
+    times: int  # how often it runs, the product of all loops around it; 0 in a loop with an unknown trip count
+    branch: bool  # whether it is in a branch of a conditional
+    within: tuple[str, ...]  # the fusions and async-starts around it
 
 
 class Collective(NamedTuple):
     name: str
     kind: str
-    always: bool  # it runs in every step and moves data of the first device, so that one's profile must know it
-    names: tuple[str, ...]  # by which a profiler may know it: its own, and those of its wrappers
+    always: bool  # it runs in every step and moves data of the first device, so a profile of that device must have it
+    names: tuple[str, ...]  # the names that a profiler may use: its own, and those of its wrappers
 
     def known_in(self, names: Container[str]) -> bool:
         return any(name in names for name in self.names)
 
 
 def _moves_data_of_the_first(line: Instruction, devices: int) -> bool:
-    """Groups of one device move nothing, and run no kernel; some permutes leave the first device out."""
+    """Return whether a collective moves data of device 0. A group of one device moves nothing and runs no kernel."""
     attributes = line.unquoted
     if not line.opcode.startswith("collective-permute"):
         return len(first_group(attributes, devices)) > 1
@@ -208,7 +208,7 @@ def _moves_data_of_the_first(line: Instruction, devices: int) -> bool:
 
 
 def dumps(folder: str | Path) -> list[Path]:
-    """The optimized programs that XLA dumped into a folder."""
+    """Return the files of the optimized programs that XLA dumped into a folder."""
     return sorted(Path(folder).glob(DUMPS))
 
 
@@ -218,7 +218,7 @@ def read_module(path: str | Path) -> Module:
 
 
 def parse(lines: Iterable[str]) -> Module:
-    """The lines of one dump. The printer of XLA writes each instruction on one line, however long."""
+    """Parse the lines of one dump. XLA prints each instruction on one line of any length."""
     module, devices, entry, open_in = "", 1, "", ""
     computations: dict[str, dict[str, Instruction]] = {}
     for raw in lines:
@@ -251,7 +251,7 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def _closing(line: str, start: int) -> int:
-    """Behind the bracket that closes the one at `start`; that of a tuple's shape holds blanks and brackets."""
+    """Return the index after the bracket that closes the one at `start`. A tuple's shape has nested brackets."""
     depth = 0
     for match in re.finditer(r"[()]", line[start:]):
         depth += 1 if match[0] == "(" else -1
@@ -268,7 +268,7 @@ def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape,
 
 
 def kept(program: Module, name: str) -> Instruction | None:
-    """Return what an in-place update writes into a larger array, such as the saved activations of a loop over layers.
+    """Return what an in-place update writes to a larger array, such as the saved activations of a loop over layers.
 
     Return None if the line is not such an update. The input of the loop's body belongs to the loop itself.
     """
@@ -293,19 +293,19 @@ def kept(program: Module, name: str) -> Instruction | None:
     return lines[parts[0].partition("#")[0]] if parts else None
 
 
-# --- where in the source ------------------------------------------------------------------------
+# --- the layers in the source -------------------------------------------------------------------
 
 _TABLE_ROW = re.compile(r'(\d+) (?:"([^"]*)"|\{(.*)\})$')
 _NUMBER = re.compile(r"(\w+)=(\d+)")
 _METHOD = re.compile(r"([A-Z]\w*)\.(\w+)$")
-# Every layer is made of these: the one that calls them says more.
+# Every layer consists of these modules, so the name of the module that calls them is more useful.
 _OF_EVERY_LAYER = frozenset({"DenseGeneral", "Fp8DirectDotGeneralOp", "NNXDecoder", "ToNNX", "Transformer"})
 
 
 def layers(text: str) -> dict[int, str]:
-    """Stack frame -> the layer of the framework that it is in, such as `MlpBlock` or `Attention.query_projection`.
+    """Return stack frame -> the framework's layer, such as `MlpBlock` or `Attention.query_projection`.
 
-    A dump lists file names, functions, locations and frames, each frame with its parent's number plus one.
+    A dump lists file names, functions, locations and frames. A frame refers to its parent's number plus one.
     """
     tables: dict[str, dict[int, tuple[str, dict[str, int]]]] = {}
     rows: dict[int, tuple[str, dict[str, int]]] = {}
@@ -336,7 +336,7 @@ def _layer(function: str) -> str:
 
 
 def part_of(op_name: str) -> str:
-    """Return the part of a step by jax's names for derived operations: forward, backward, recomputed, elsewhere."""
+    """Return the part of a step (forward, backward, recomputed, elsewhere) from jax's name of an operation."""
     if "rematted_computation" in op_name:
         return "recomputed"
     if "transpose(" in op_name:
@@ -358,7 +358,7 @@ def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
     """Return the devices of the first group in any of XLA's notations; all devices without a group."""
     if match := _LISTED.search(attributes):
         return tuple(_numbers(match[1]))
-    if match := _COUNTED.search(attributes):  # [groups,size]<=[a,b]T(1,0): all in a grid, transposed, cut into groups
+    if match := _COUNTED.search(attributes):  # [groups,size]<=[a,b]T(1,0): a grid of all, transposed, cut into groups
         sizes = _numbers(match[3])
         strides = _strides(sizes)
         order = _numbers(match[4]) if match[4] else range(len(sizes))
@@ -380,7 +380,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _meshed(axes: str, taken: str) -> tuple[int, ...]:
-    """mesh['a'=2,'b'=4] {'b'}: the devices along these axes; 'b':(1)2 is a part of an axis, 2 long, after 1."""
+    """Return the devices of mesh['a'=2,'b'=4] {'b'} along these axes. 'b':(1)2 is a part of b, 2 long, after 1."""
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(axes)}
     strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
     along = []
@@ -395,7 +395,7 @@ def _strides(sizes: Sequence[int]) -> list[int]:
 
 
 def _grid(along: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """All numbers of a grid whose axes have these sizes and strides, the last one fastest."""
+    """Return all numbers in a grid whose axes have these sizes and strides. The last axis changes fastest."""
     found = [0]
     for size, stride in along:
         found = [start + step * stride for start in found for step in range(size)]
@@ -403,7 +403,7 @@ def _grid(along: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def axes_along(group: Sequence[int], mesh: Mapping[str, int]) -> list[str]:
-    """Along which axes of a mesh the devices of a group lie; devices are numbered with the last axis fastest."""
+    """Return the axes of a mesh along which the devices of a group differ. The last axis is numbered fastest."""
     strides = _strides(list(mesh.values()))
     along = []
     for (axis, size), stride in zip(mesh.items(), strides, strict=True):

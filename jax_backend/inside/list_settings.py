@@ -1,11 +1,11 @@
-"""Prints maxtext_settings.yml: every setting MaxText knows, with its type; a test compares the two.
+"""Print maxtext_settings.yml: every setting of MaxText with its type. A test compares that file with this output.
 
-Runs by path inside MaxText's environment, after a change of the pinned version, from the repository's root:
+Run it after a change of the pinned version, from the repository's root with the Python of MaxText's environment:
 
     DECOUPLE_GCLOUD=TRUE JAX_PLATFORMS=cpu python -P jax_backend/inside/list_settings.py \\
         > jax_backend/maxtext_settings.yml
 
-Only names and types are listed: defaults are MaxText's business, and some hold tokens.
+It lists only names and types, and no defaults, because some contain tokens.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import setting_words as words  # noqa: E402
 
 
 def settings() -> Iterator[tuple[str, str]]:
-    """Every field that a user may set: all of MaxTextConfig less what it derives itself."""
+    """Yield every field of MaxTextConfig that a user may set, which excludes the fields that MaxText derives."""
     import yaml
     from maxtext.configs import types  # type: ignore[import-not-found]
     from pydantic import BaseModel
@@ -32,7 +32,7 @@ def settings() -> Iterator[tuple[str, str]]:
     known |= {enum.IntEnum: "int", enum.Enum: "str", BaseModel: "dict"}
 
     def word(annotation: object, value: Any) -> str:
-        """Return the word for a field's type. If its annotation is Any, its value's type counts; None is text."""
+        """Return the word for a field's type. If the annotation is Any, use the type of its value; None is text."""
         return words.word_of(annotation, known) or known.get(type(value), "str")
 
     derived = set(types.DerivedValues.model_fields) - set(base)

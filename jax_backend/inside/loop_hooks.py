@@ -1,6 +1,6 @@
-"""Hooks around the steps of MaxText's loop: slower steps, and a watch over jax's own PGLE.
+"""Hooks around the steps of MaxText's loop, to slow steps and to watch jax's own PGLE.
 
-Runs inside MaxText's environment, loaded by its path. The loop dispatches a step before it waits for the one before.
+The worker loads it by path inside MaxText's environment. The loop dispatches a step before it waits for the last one.
 """
 
 import time
@@ -13,15 +13,15 @@ from collections import deque
 class SlowedSteps:
     """Steps slowed by `slowdown` (worker_kit.Slowdown); `wait_for` returns when the result of a step is available.
 
-    A sleep during a step would overlap with the next one, which is already running. So a step starts only after the
-    previous one and its sleep: nothing runs while the worker sleeps, and the loop's other work still overlaps with
+    A sleep during a step would overlap with the next step, which already runs. So a step starts only after the
+    previous step and its sleep: no step runs while the worker sleeps, and the loop's other work still overlaps with
     a step.
     """
 
     def __init__(self, slowdown, wait_for):
         self._slowdown = slowdown
         self._wait_for = wait_for
-        self._running = None  # what the step that was begun last makes, until that is over
+        self._running = None  # the result of the last started step, until that step has ended
         self._ends = deque()
 
     def around(self, train_step):
@@ -33,7 +33,7 @@ class SlowedSteps:
         return step
 
     def end_of_next(self):
-        """Return the end of the oldest step not yet returned. The last step has no successor that ends it."""
+        """Return the end of the oldest step that was not yet returned. The last step is ended here."""
         if not self._ends:
             self._end_running()
         return self._ends.popleft()
@@ -54,7 +54,7 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 class PgleWatch:
     """Watch which steps jax profiles, when it compiles again, and which steps use that program.
 
-    jax reports compilations through its public monitoring, and an empty trace by a warning. Both count only inside
+    jax reports compilations through its public monitoring, and an empty trace by a warning. Both are used only inside
     calls of the training step, because jax also profiles every other compiled function.
     """
 
@@ -92,13 +92,13 @@ class PgleWatch:
         return step
 
     def _on_duration(self, event, seconds, **_named):
-        # A compilation in an earlier step does not use the profile, which is not complete before.
+        # Ignore a compilation in an earlier step, because the profile is not complete then.
         if event == COMPILED and self._inside and self._calls >= self._runs and self.recompile_step is None:
             self.recompile_step = self._calls
             self._recompile_seconds = seconds
 
     def reason_against(self, step):
-        """Return why a step cannot count. The first step is excluded because it compiles."""
+        """Return why a step cannot be measured, or None. Step 0 is None, because it is always excluded."""
         over = self.recompile_step is not None and step > self.recompile_step + self._settling
         return None if over or step == 0 else "pgle"
 

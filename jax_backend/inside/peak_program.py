@@ -1,4 +1,4 @@
-"""Measures the matmul rate of one device with JAX, in the way MaxText multiplies: its kernels are [in, out].
+"""Measure the matmul rate of one device with JAX. As in MaxText, the right matrix has the shape [in, out].
 
 It runs by path inside the framework's environment, with only the standard library and jax:
 `python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import peak_turns as turns  # noqa: E402
 
 FIRST_WITH_FP8 = 8.9  # compute capability of CUDA
-FP8_CALL = "matmul$f8"  # of cuBLAS, in a compiled program
+FP8_CALL = "matmul$f8"  # the name of cuBLAS's fp8 matmul in a compiled program
 
 
 class Jax(turns.Device):
@@ -28,7 +28,7 @@ class Jax(turns.Device):
         self._jax: Any = import_module("jax")
         try:
             self._device = self._jax.local_devices()[0]
-        except (RuntimeError, AssertionError) as error:  # the second where jax has no plugin for the platform at all
+        except (RuntimeError, AssertionError) as error:  # AssertionError: jax has no plugin for the platform
             why = turns.first_line(error)
             raise SystemExit(f"jax {self._jax.__version__} has no {platform} device here: {why}") from None
 
@@ -50,11 +50,11 @@ class Jax(turns.Device):
         right = self._matrix(1, (n, k) if transposed else (k, n), dtype)
         compiled = self._jax.jit(self._dot(dtype, transposed)).lower(left, right).compile()
         if on_gpu_in_fp8 and FP8_CALL not in compiled.as_text():
-            self.notes.append("fp8: a program does not call cuBLAS for it: the rate may be another kernel's")
+            self.notes.append("fp8: the compiled program does not call cuBLAS, so this may be another kernel's rate")
         return self._timer(lambda: compiled(left, right))
 
     def _matrix(self, seed: int, size: tuple[int, int], dtype: str) -> Any:
-        """Random, because a GPU is faster on zeros."""
+        """Return a random matrix, because a GPU multiplies zeros faster."""
         random, jnp = self._jax.random, self._jax.numpy
 
         def made(key: Any) -> Any:
@@ -66,13 +66,13 @@ class Jax(turns.Device):
         contracted = (((1,), (1 if transposed else 0,)), ((), ()))
         result = turns.TYPES["bf16" if dtype == "fp8" else dtype]
         lax = self._jax.lax
-        precision = lax.Precision.HIGHEST if dtype == "fp32" else None  # as the recipes ask; a GPU's default is TF32
+        precision = lax.Precision.HIGHEST if dtype == "fp32" else None  # as in the recipes; a GPU defaults to TF32
         return lambda left, right: lax.dot_general(
             left, right, contracted, precision=precision, preferred_element_type=result
         )
 
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
-        """A GPU takes its calls one after the other; a CPU may run several at once unless each is waited for."""
+        """Return a function that times N calls. A CPU may run several calls at once, so wait for each call there."""
 
         def timed(calls: int) -> float:
             start = time.perf_counter()

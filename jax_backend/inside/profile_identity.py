@@ -1,8 +1,8 @@
 """The identity of a profiled program, to check that a program may use the profile.
 
-XLA matches a profile to a program only by the names of instructions and does not report a profile of another model:
-`fusion.12` is in all of them. So a profile records what its program was made from, and that is compared before
-training. Pure standard library, and loadable by path.
+XLA matches a profile to a program only by the names of instructions, and accepts a profile of another model, because
+every program has names such as `fusion.12`. So a profile records the inputs of its program, which are compared before
+training. This module imports only the standard library and can be loaded by path.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Settings of MaxText that change no instruction: how long it trains, what is recorded, and where things are written.
-# (The number of steps shapes the learning rate's schedule: numbers in the program, not instructions.)
+# Settings of MaxText that change no instruction: the number of steps, the recorded data, and the output folders.
+# (The number of steps changes the learning rate's schedule, which changes numbers in the program, not instructions.)
 OTHER_SETTINGS = (
     "steps", "run_name", "base_output_directory", "jax_cache_dir", "log_period", "log_config", "metrics_file",
     "profiler", "skip_first_n_steps_for_profiler", "upload_all_profiler_results", "profile_cleanly",
@@ -21,11 +21,11 @@ OTHER_SETTINGS = (
     "monitor_goodput", "skip_jax_distributed_system", "dump_hlo", "dump_jaxpr",
 )  # fmt: skip
 
-# Packages that make no part of the program. (On a GPU, XLA is in the pjrt plugin and not in jaxlib.)
+# Packages that do not affect the program. (On a GPU, XLA is in the pjrt plugin and not in jaxlib.)
 OTHER_PACKAGES = ("python", "numpy", "orbax-checkpoint")
 
-# XLA flags that differ between the phase that is profiled and the one that uses the profile, on purpose. Whether
-# kernels are launched in CUDA graphs is decided after instructions have their names and their order.
+# XLA flags that intentionally differ between the profiled phase and the phase that uses the profile. XLA decides
+# about CUDA graphs after it has chosen the names and the order of instructions.
 OTHER_FLAGS = (
     "xla_gpu_enable_latency_hiding_scheduler", "xla_gpu_disable_async_collectives", "xla_gpu_enable_command_buffer",
     "xla_gpu_pgle_profile_file_or_directory_path", "xla_gpu_pgle_accuracy_checker", "xla_dump_",
@@ -36,7 +36,7 @@ SHOWN = 5
 
 
 def first_few(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first names, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
@@ -49,7 +49,7 @@ def identity(
     devices: int | None,
     xla_flags: str,
 ) -> dict[str, Any]:
-    """All that must be the same; plain values, ready for JSON."""
+    """Return everything that must be equal for a profile to be valid, as values for JSON."""
     return {
         **_excluding(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
         **_excluding(versions, OTHER_PACKAGES),
@@ -71,13 +71,13 @@ def of_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flags_of(text: str) -> dict[str, str]:
-    """--xla_a=b --xla_c -> {"xla_a": "b", "xla_c": "true"}; XLA uses the last value of a repeated flag."""
+    """Parse "--xla_a=b --xla_c" to {"xla_a": "b", "xla_c": "true"}. XLA uses the last value of a repeated flag."""
     parts = (word.lstrip("-").partition("=") for word in text.split())
     return {name: value if given else "true" for name, given, value in parts}
 
 
 def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences from the profiled program in words."""
+    """Describe each difference between the profiled program and this one."""
     return [
         f"{name} is {now.get(name)!r}, the profile's is {made_by.get(name)!r}"
         for name in {**now, **made_by}

@@ -1,10 +1,10 @@
-"""A digest of the training step: of its StableHLO as jax lowered it, before XLA compiles it.
+"""A digest of the training step's StableHLO, as jax lowered it, before XLA compiles it.
 
-It runs inside MaxText's environment, loaded by its path, at the point where jax passes the lowered step to the
+It is loaded by path inside MaxText's environment and hooks the function by which jax passes the lowered step to the
 compiler, so nothing is traced or lowered twice. Source locations are excluded: with the same jax and jaxlib, equal
 programs have equal digests in any folder and on any machine. MaxText compiles the learning rate schedule into the
-step, so the digest depends on the number of steps; it does not depend on XLA's flags. jax has no public name for that
-point. If it has moved, the run continues without a digest, and `notes` gives the reason.
+step, so the digest depends on the number of steps; it does not depend on XLA's flags. That function of jax is not
+public. If it is missing, the run continues without a digest, and `notes` gives the reason.
 """
 
 import functools
@@ -18,11 +18,11 @@ COMPILER, PLACE = "jax._src.compiler", "compile_or_get_cached"  # (backend, comp
 
 
 class ProgramDigest:
-    """`sha256` once the step is compiled: ahead of the first step, but where jax profiles its first steps itself."""
+    """Sets `sha256` when the step is compiled: before the first step, or later if jax profiles its first steps."""
 
     def __init__(self):
         self.sha256 = None
-        self.on_found = None  # called with a digest that is found after this was set
+        self.on_found = None  # a function that is called with a digest that is found later
         self._problem = f"no program named {STEP} was compiled"
 
     def listen(self, compiler=None):
@@ -65,9 +65,9 @@ def of_lowered(operation):
 
 
 class _Lines:
-    """A digest of the text that is written, line by line: the text of a large model's step is not held."""
+    """A digest of a text, computed line by line, because the text of a large model's step would need much memory."""
 
-    # jax names a kernel with custom partitioning, such as cuDNN's attention, by its address in this process.
+    # jax's name of a kernel with custom partitioning, such as cuDNN's attention, is its address in this process.
     ADDRESS = re.compile(rb'(@CustomSPMDPartitioning\(.*backend_config = ")\d+"')
 
     def __init__(self):

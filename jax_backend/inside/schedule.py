@@ -1,7 +1,7 @@
-"""The schedule of a compiled step: from the finished program's HLO to operations in the order of their execution.
+"""Convert the HLO of a compiled step to its schedule: the operations in the order of their execution.
 
-Loadable by path, with only the standard library. `schedule` makes plain dictionaries that decode as Schedule of
-benchmarks/compilation/compiled.py. Amounts are for one execution on one device. Times are computed elsewhere.
+It imports only the standard library and can be loaded by path. `schedule` returns dictionaries that decode as
+Schedule of benchmarks/compilation/compiled.py. FLOPs and bytes are for one execution on one device, without times.
 """
 
 import re
@@ -20,25 +20,25 @@ FREE = {
     "add-dependency", "after-all", "async-update", "bitcast", "constant", "get-tuple-element", "opt-barrier",
     "parameter", "partition-id", "replica-id", "tuple",
 }  # fmt: skip
-# Opcodes outside of fusions that are kernels bound by memory.
+# Opcodes that, outside of fusions, are kernels bound by memory.
 KERNELS = {
     "broadcast", "concatenate", "convert", "dynamic-slice", "dynamic-update-slice", "gather", "iota", "pad", "reduce",
     "reduce-window", "reverse", "rng-bit-generator", "scatter", "select-and-scatter", "slice", "sort", "transpose",
 }  # fmt: skip
-# Opcodes that keep what they are given, perhaps in another order or type.
+# Opcodes that keep the values of their operand, perhaps in another order or type.
 KEEPS = {"bitcast", "convert", "copy", "reshape", "transpose"}
-DEPTH = 6  # how many of them in a row are looked through
+DEPTH = 6  # how many of these in a row to follow
 DTYPES = {"bf16": "bf16", "f16": "bf16", "f32": "fp32"}  # f16 is as fast as bf16
 MATMUL = re.compile(r"__cublas\$(?:lt\$matmul(?:\$f8)?|gemm)")
 ATTENTION = re.compile(r"__cudnn\$fmha\w*")
 CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
 SCORES = re.compile(r'"intermediate_tensor_shape":\{[^{}]*"dimensions":\[([^\]]*)\]')
 SLIDING_WINDOW = re.compile(r'"sliding_window_length":[1-9]')
-FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # of attention: Q K' and P V; the scores again, dV, dP, dQ and dK
+FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # attention: Q K' and P V; backward: the scores again, dV, dP, dQ, dK
 
 
 def schedule(text, mesh, words, node_of):
-    """`mesh`: axis -> size, the last axis fastest; `words`: axis -> its name in Stepmark; the node of each device."""
+    """`mesh`: axis -> size, last axis fastest; `words`: axis -> Stepmark's name; `node_of`: node of each device."""
     return Reader(hlo.parse(text.splitlines()), hlo.layers(text), mesh, words, node_of).schedule()
 
 
@@ -74,7 +74,7 @@ class Reader:
     # --- asynchronous pairs -----------------------------------------------------------------------
 
     def _begun(self, line, lines):
-        """A line that runs, or starts what runs on another stream."""
+        """Return the operation of an instruction that runs, or that starts an operation on another stream."""
         if not line.opcode.endswith("-start"):
             return self._operation(line, lines)
         event = {"event": "run" if '"is_sync":true' in line.attributes.replace(" ", "") else "start"}
@@ -88,7 +88,7 @@ class Reader:
         return list(within.values())[-1], within
 
     def _done(self, line, operations):
-        """None of what its start has run to the end."""
+        """Return the end of an asynchronous operation; None if its start has already run it to the end."""
         started = next((one for one in operations if one["name"] == line.operands[0]), None)
         if started is None:
             self._not_counted.append(f"{line.name} ({line.opcode} of a start in another computation)")
@@ -97,7 +97,7 @@ class Reader:
             return None
         return {"what": started["what"], "kind": started.get("kind", ""), "event": "done", "of": started["name"]}
 
-    # --- what runs --------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------
 
     def _operation(self, line, lines):
         if line.opcode in ("while", "call", "conditional"):
@@ -127,11 +127,11 @@ class Reader:
         if trips is None:
             self._not_counted.append(f"{line.name} (a loop of unknown trip count, counted as one trip)")
         if line.opcode == "conditional":
-            self._not_counted.append(f"{line.name} (of a conditional only {called} is counted)")
+            self._not_counted.append(f"{line.name} (a conditional; only its branch {called} is counted)")
         return {"what": "loop", "body": called, "trips": trips or 1}
 
     def _fusion(self, line):
-        """A fusion is bound by memory unless a matmul, attention or a collective is in it."""
+        """Return the operation of a fusion, which is bound by memory unless it contains a known operation."""
         body = self._program.computations[line.called_as["calls"]]
         moved = fusion_bytes(body)
         found = [one for one in (self._known(inner, body) for inner in body.values()) if one]
@@ -149,7 +149,7 @@ class Reader:
         return {"what": "fusion", "bytes": touched(line, lines)}
 
     def _attention(self, line, lines):
-        """cuDNN's kernels write the shape of the scores down: batch, heads, length of queries, length of keys."""
+        """Return an attention. cuDNN's kernels state the scores' shape: batch, heads, query length, key length."""
         scores = SCORES.search(line.attributes)
         if not scores:
             self._not_counted.append(f"{line.name} ({line.target}: no shape of the scores)")
@@ -222,13 +222,13 @@ def size(line):
 
 
 def touched(line, lines):
-    """All operands read, all results written."""
+    """Return the bytes of all operands, which are read, and of all results, which are written."""
     known = [operand for operand in line.operands if operand.partition("#")[0] in lines]
     return size(line) + sum(shape.bytes for operand in known for shape in hlo.shapes_named(operand, lines))
 
 
 def fusion_bytes(body):
-    """Return the bytes that a fusion reads and writes; only the slices of sliced arrays and in-place updates."""
+    """Return the bytes that a fusion reads and writes. For slices and in-place updates, only that part counts."""
     users = {}
     for line in body.values():
         for operand in line.operands:
@@ -240,7 +240,7 @@ def fusion_bytes(body):
 
 
 def read(line, users, depth=0):
-    """The bytes of a value that its users need."""
+    """Return the bytes of a value that its users read."""
     whole = size(line)
     if not users.get(line.name) or depth > DEPTH:
         return whole
@@ -253,9 +253,9 @@ def read_by(user, line, users, depth):
     if user.opcode == "gather" and user.operands[0] == line.name:
         return size(user)
     if user.opcode == "dynamic-update-slice" and user.operands[0] == line.name:
-        return 0.0  # the update is written into it
+        return 0.0  # the update is written in place, so the array is not read
     if user.opcode in KEEPS:
-        return read(user, users, depth + 1) * size(line) / max(size(user), 1)  # in the type that is read
+        return read(user, users, depth + 1) * size(line) / max(size(user), 1)  # in the type of `line`
     return size(line)
 
 

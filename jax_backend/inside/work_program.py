@@ -2,7 +2,7 @@
 
 It runs by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`) with only the
 standard library, numpy and MaxText. benchmarks/equivalence/work.py defines request, report and the neutral names of
-weights. One process, one device.
+weights. It uses one process and one device.
 """
 
 import os
@@ -65,10 +65,10 @@ class Training:
         )
         self._layers = self.config.num_decoder_layers
         self._trained = nnx.LoRAParam if TRAINS_ADAPTERS in argv else nnx.Param
-        self._values = None  # of the state, once the step is compiled
+        self._values = None  # the values of the state, after the step is compiled
 
     def within(self):
-        """The context that MaxText's functions need."""
+        """Return the context in which MaxText's functions must run."""
         import contextlib
 
         import jax
@@ -107,7 +107,7 @@ class Training:
         return jax.device_put(batch, sharding.get_input_data_sharding(self.config, self._mesh))
 
     def look(self, batch):
-        """Return logits, loss and gradients by MaxText's own functions, before its step is compiled."""
+        """Return logits, loss and gradients from MaxText's own functions, then lower MaxText's step."""
         import jax
         from flax import nnx
         from maxtext.trainers.pre_train import train
@@ -145,7 +145,7 @@ class Training:
         return count(self._program)
 
     def _compile(self, batch):
-        """MaxText's own jitted training step, lowered for a batch like this one."""
+        """Make MaxText's own jitted training step, and return it lowered for a batch of this shape."""
         from flax import nnx
         from maxtext.trainers.pre_train import train
         from maxtext.utils import sharding, train_utils
@@ -195,7 +195,7 @@ def settings_of(training):
 
 
 def turns_neighbours(rope):
-    """Whether RoPE turns a head's first number against its second, and not against the first of its other half."""
+    """Return whether RoPE pairs a head's first number with the second, and not with the first of the other half."""
     head = np.zeros((1, 2, 1, rope.embedding_dims), np.float32)
     head[..., 0] = 1
     turned = np.asarray(rope(head, np.arange(2)[None]))[0, 1, 0]
@@ -204,7 +204,7 @@ def turns_neighbours(rope):
 
 # --- weights by neutral names ------------------------------------------------------------------------
 
-WHOLE = {  # ours -> theirs, and the order of its axes in ours
+WHOLE = {  # neutral name -> MaxText's path, and the permutation of MaxText's axes
     "embedding": ("token_embedder/embedding", (0, 1)),
     "final_norm": ("decoder/decoder_norm/scale", (0,)),
     "head": ("decoder/logits_dense/kernel", (1, 0)),
@@ -220,7 +220,7 @@ IN_LAYER = {
     "up": ("mlp/wi_1/kernel", (1, 0)),
     "down": ("mlp/wo/kernel", (1, 0)),
 }
-# Adapters of each kernel: kernel_lora_a [in, r] and kernel_lora_b [r, out], stacked by a scan along the same axis.
+# Each kernel's adapters are kernel_lora_a [in, r] and kernel_lora_b [r, out]. A scan stacks them along SCAN_AXIS.
 IN_LAYER |= {
     f"{ours}{end}": (f"{path}_lora{end}", (1, 0))
     for ours, (path, _) in IN_LAYER.items()
@@ -232,19 +232,19 @@ SCAN_AXIS = 1
 
 
 def neutral(arrays, layers):
-    """MaxText's arrays by path -> the same by neutral names. A scan has all layers in one array, along SCAN_AXIS."""
+    """Return MaxText's arrays by neutral names. With a scan, one array has all layers along SCAN_AXIS."""
     found = {ours: arrays[path].transpose(axes) for ours, (path, axes) in WHOLE.items() if path in arrays}
     for ours, (path, axes) in IN_LAYER.items():
         stacked = arrays.get(SCANNED + path)
         for layer in range(layers):
             one = arrays.get(unscanned(layer, path)) if stacked is None else np.take(stacked, layer, SCAN_AXIS)
-            if one is not None:  # a weight without an adapter, or one that is frozen and has no gradient
+            if one is not None:  # None for a weight without an adapter, or a frozen weight without a gradient
                 found[f"layers.{layer}.{ours}"] = one.transpose(axes)
     return found
 
 
 def of_maxtext(weights, layers, paths):
-    """The way back, to the paths that the model has."""
+    """Return arrays by neutral names as arrays by MaxText's paths, for the paths that the model has."""
     found = {path: weights[ours].transpose(np.argsort(axes)) for ours, (path, axes) in WHOLE.items() if path in paths}
     for ours, (path, axes) in IN_LAYER.items():
         if f"layers.0.{ours}" not in weights:
@@ -270,14 +270,14 @@ def flat(state):
 
 
 def load_parameters(model, arrays):
-    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
+    """Load the arrays into the model's parameters. A parameter or an array without a counterpart is an error."""
     from flax import nnx
 
     nnx.update(model, nnx.from_flat_state(filled(nnx.to_flat_state(nnx.state(model, nnx.Param)), arrays)))
 
 
 def filled(own, arrays):
-    """The parameters of a flat state with these arrays, in their own types and places."""
+    """Return a flat state with these arrays, in the types and on the devices of its parameters."""
     import jax
 
     names = {"/".join(map(str, path)) for path, _ in own}
@@ -300,20 +300,20 @@ def train_case(words, case, given, worker):
 
 
 def count(program):
-    """The matmuls of the program. The compiler names what it computes again in the backward pass."""
+    """Count the FLOPs of the program's matmuls, and those that are recomputed, which jax marks in their names."""
     module = hlo.parse(program.compiler_ir("hlo").get_hlo_module().to_string().splitlines())
     total, again = 0, Counter()
     for op_name, flops in matmuls(module):
         total += flops
         if (
             flops and RECOMPUTED in op_name
-        ):  # the name of an einsum contains its formula, unlike that of a matmul with a weight
+        ):  # the name of an einsum contains its formula; the name of a matmul with a weight does not
             again[EINSUMS.get(op_name.split("/")[-2], "matmuls with weights")] += flops
     return {"total": total, "recomputed": dict(again)}
 
 
 def matmuls(module):
-    """Yield (op_name, FLOPs) of every matmul of the program. The FLOPs include all iterations of its loops."""
+    """Yield the name and FLOPs of every matmul of the program. The FLOPs include all iterations of its loops."""
     for line, lines, times, branch, _ in module.executed(module.entry):
         if line.opcode == "dot":
             if branch or not times:

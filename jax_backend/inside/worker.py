@@ -1,11 +1,11 @@
-"""Run MaxText's own training loop and record what happened, one JSON line per event.
+"""Run MaxText's own training loop and record its events, one JSON line per event.
 
 It runs by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) with only the standard
 library and MaxText.
 
-MaxText times dispatch to dispatch while its logger waits for the step before, so the figure it prints for step k is
-the true time of step k-2. Here the clock is read when that wait ends: the loop keeps its one-deep pipeline, and the
-seconds add up to the wall time. MaxText silently continues if a rank did not join the others, a loss is NaN or no
+MaxText measures from dispatch to dispatch while its logger waits for the previous step, so its time for step k is the
+true time of step k-2. This worker reads the clock when that wait ends: the loop still dispatches one step ahead, and
+the times add up to the wall time. MaxText silently continues if a rank did not join the others, a loss is NaN or no
 parameter gets a gradient; this worker checks for each of them.
 """
 
@@ -26,16 +26,16 @@ PACKAGES = [
 
 
 class StepClock(kit.StepRecorder):
-    """Stamps the end of every step where MaxText's loop waits for it, and writes it down."""
+    """Records the end of every step at the point where MaxText's loop waits for it."""
 
     def __init__(self, events, reasons_against=()):
         super().__init__(events)
-        self._reasons_against = reasons_against  # functions of a step's number: why it cannot count, or None
-        self.end_of_step = time.perf_counter  # asked when a step is done on the device: when was it over?
-        self.ends = {}  # steps that were waited for before the loop came to write them -> when they were over
+        self._reasons_against = reasons_against  # functions: step number -> why it cannot be measured, or None
+        self.end_of_step = time.perf_counter  # returns the end of a step that is done on the device
+        self.ends = {}  # step -> its end, if it was waited for before the loop writes its metrics
 
     def around(self, write_metrics):
-        """MaxText's metric writer, with the clock read when the step it writes is done on the device.
+        """Return MaxText's metric writer, extended to read the clock when its step is done on the device.
 
         The loop calls it for a step after the next one is dispatched, and so it waits for the device there.
         Reading the clock at that wait costs nothing; a separate thread that waits for the loss cost 3% of a
@@ -49,7 +49,7 @@ class StepClock(kit.StepRecorder):
             end = self.ends.pop(step) if step in self.ends else self.end_of_step()
             try:
                 return write_metrics(metrics, step, metric_type)
-            finally:  # MaxText may refuse a loss and raise: the step was trained all the same
+            finally:  # record the step even if MaxText refuses its loss and raises
                 self._record_scalars(step, end, metrics["scalar"])
 
         return write
@@ -68,7 +68,7 @@ class StepClock(kit.StepRecorder):
 
 
 def hook_training_loop(train, clock, on_first_step):
-    """Rebind the function that MaxText's loop looks up for every step; its source is not touched."""
+    """Replace the function that MaxText's loop calls for every step, without a change of MaxText's source."""
     original = train.training_loop_iteration
 
     def first_iteration(device_state, python_variables, immutable_data):
@@ -87,7 +87,7 @@ def facts(options, device_state, program, adapters=None):
     from flax import nnx
 
     def counted(kind):
-        """Parameters of a kind, counted in the arrays."""
+        """Return the number of parameters of a kind, counted in the arrays."""
         return sum(x.size for x in jax.tree.leaves(nnx.state(device_state["state"]["model"], kind)))
 
     mesh = device_state["mesh"].shape
@@ -111,13 +111,13 @@ def facts(options, device_state, program, adapters=None):
 
 
 def join_processes(options):
-    """MaxText's own CPU rendezvous has one fixed port, so the processes are joined before it starts."""
+    """Join the processes before MaxText starts, because its own rendezvous for CPUs has one fixed port."""
     import jax
 
     if options.processes == 1:
         return
-    # Each process of a node uses the GPU with its local number; a single process uses all. This must be explicit:
-    # otherwise every process would use all GPUs of a node, or within a Slurm job the one of its local number.
+    # Each process of a node uses the GPU with its local rank; a single process uses all GPUs. This must be explicit:
+    # otherwise every process would use all GPUs of a node, or in a Slurm job the GPU with its local rank.
     here = options.devices // options.processes
     mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else list(range(here))
     jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
@@ -136,7 +136,7 @@ def assert_platform():
 
 
 def assert_devices(options):
-    """Refuse if every rank trains separately, which MaxText logs as success."""
+    """End the worker if the ranks have not joined, because MaxText would then silently train each rank separately."""
     import jax
 
     assert_platform()
@@ -161,7 +161,7 @@ def argv_of(settings):
 def record_of_this_rank(options):
     """Enable MaxText's profiler on the recorded ranks, with a separate folder for each.
 
-    jax names a trace only by its host, so the processes of a node would overwrite each other's.
+    jax names a trace only by its host, so the processes of a node would overwrite each other's traces.
     """
     settings = dict(word.split("=", 1) for word in options.settings)
     if options.rank not in kit.numbers_of(options.recorded_ranks):
@@ -172,9 +172,9 @@ def record_of_this_rank(options):
 
 
 def find_cuda_runtime():
-    """Let MaxText find libcudart.so, through which it starts nsys's recording.
+    """Let MaxText find libcudart.so, with which it starts nsys's recording.
 
-    pip installs it with a version in its name, in a folder that no loader searches. MaxText then does not record.
+    No loader searches the folder in which pip installs it, and pip adds a version. MaxText then records nothing.
     """
     from ctypes import CDLL, cdll
     from types import SimpleNamespace
@@ -208,7 +208,7 @@ def hook_step(device_state, clock, slowdown, watch):
 def train_under_clock(options, clock, events, watch, slowdown, program, adapters=None):
     from absl import logging
 
-    # MaxText logs through absl, which shows nothing below a warning outside absl's own app.run.
+    # MaxText logs through absl, which shows only warnings and errors outside absl's own app.run.
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     join_processes(options)
@@ -230,7 +230,7 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
         program.on_found = lambda sha256: events.write("program", sha256=sha256)
         if options.pgle_profile:
             identity = kit.load(HERE / "profile_identity.py")
-            # A profile of another program would be read all the same, and its costs would be wrong.
+            # XLA would also read a profile of another program, with wrong costs.
             if problem := identity.check(options.pgle_profile, identity.of_facts(what_runs)):
                 raise SystemExit(f"stepmark worker: {problem}")
         hook_step(device_state, clock, slowdown, watch)
@@ -246,10 +246,10 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
 
 
 def with_reason(train):
-    """Return the same function, which raises the original error.
+    """Return `train` changed so that it raises the original error.
 
-    If MaxText refuses its configuration, it ends the process with a number. Its context for Transformer Engine, which
-    every GPU run uses, replaces an error from inside by another one.
+    If MaxText refuses its configuration, it exits with only a number. Its context for Transformer Engine, which every
+    GPU run uses, replaces an error inside the context by another error.
     """
 
     def train_with_reason():
@@ -267,7 +267,7 @@ def with_reason(train):
 
 
 def reason_of(error):
-    """The error that was there first."""
+    """Return the original error behind the errors that MaxText raises instead."""
     while error.__context__ is not None and (
         (isinstance(error, SystemExit) and isinstance(error.code, int))
         or (isinstance(error, RuntimeError) and "generator didn't stop" in str(error))
@@ -293,7 +293,7 @@ def main(options):
     if options.pgle_runs:
         watch = kit.load(HERE / "loop_hooks.py").PgleWatch(options.pgle_runs, options.pgle_settling)
         reasons.insert(0, watch.reason_against)
-    if options.hlo_dir and options.rank == 0:  # XLA writes down the training step; asked for before jax is imported
+    if options.hlo_dir and options.rank == 0:  # XLA dumps the training step; this must be set before jax is imported
         asked = f"--xla_dump_to={options.hlo_dir} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
     if options.recorded_ranks:

@@ -207,7 +207,7 @@ def test_a_program_without_collectives_is_refused_with_that_reason(profiled: Pat
     )
     done = convert()
     assert (done.code, done.profile().collectives, list(done.costs())) == (0, 0, ["add.1"])
-    assert "nothing for a profile to hide" in done.notes[0]
+    assert "profile cannot improve" in done.notes[0]
 
 
 def test_instructions_of_other_programs_are_left_out(convert: Convert) -> None:
