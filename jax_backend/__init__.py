@@ -1,4 +1,4 @@
-"""Floor 2, the JAX backend: plans MaxText runs, reads what they wrote, holds the worker inside MaxText."""
+"""Layer 2, the JAX backend: plan MaxText runs, read their output, and run a worker inside MaxText."""
 
 from jax_backend.backend import MaxTextBackend
 

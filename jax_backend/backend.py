@@ -1,4 +1,4 @@
-"""The MaxText backend: what Stepmark asks of a framework, answered for MaxText. Imports no framework."""
+"""The MaxText backend: implements Stepmark's backend interface for MaxText. It imports no framework."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from benchmarks.compilation.compiled import Job
 
 HERE = Path(__file__).parent
-# jaxlib itself is for CPUs: what `jax[cuda12]` and `jax[cuda13]` add is in one of these (jax's pyproject.toml).
+# jaxlib itself only supports CPUs. `jax[cuda12]` and `jax[cuda13]` add one of these plugins (jax's pyproject.toml).
 GPU_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
-# Platform -> what MaxText's environment is made from. No TPU's or ROCm's plugin is locked here.
+# Platform -> the lock files of MaxText's environment. TPUs and ROCm do not have lock files yet.
 LOCKS = {
     "cpu": (LockFile(phases.LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=1.2),),
     "cuda": (LockFile(phases.CUDA_LOCK, python_minimum=(3, 12), python_maximum=(3, 13), size_gb=6.0, cuda=(12, 9)),),
@@ -31,7 +31,7 @@ LOCKS = {
 
 @cache
 def maxtext_settings() -> dict[str, str]:
-    """Every setting of the pinned MaxText with its type; made by list_settings.py."""
+    """Return every setting of the pinned MaxText with its type, from the file that list_settings.py writes."""
     settings: dict[str, str] = parse_yaml(HERE / "maxtext_settings.yml")
     return settings
 
@@ -48,7 +48,7 @@ class MaxTextBackend:
     profiles = frozenset({"nsys", "xplane", "nccl"})
     pgle_ways = frozenset({"nsys", "auto"})
 
-    # What is asked of any backend, and the function here that answers it.
+    # Methods of the backend interface -> the functions that implement them.
     settings = staticmethod(maxtext_settings)
     storage = staticmethod(memory.storage)
     plan = staticmethod(phases.plan)
@@ -68,7 +68,7 @@ class MaxTextBackend:
     ) -> dict[str, Scalar] | None:
         return planning.layout_settings_for(parallelism, gpus, hardware)
 
-    # Modules that only some runs need are loaded by these runs.
+    # The methods below import modules that only some runs need.
 
     def lora(self, knobs: Mapping[str, Scalar]) -> Lora:
         from jax_backend import lora

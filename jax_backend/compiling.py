@@ -1,6 +1,6 @@
-"""A Benchmark -> what is asked of the program that compiles its training step on this machine, without its GPUs.
+"""Make the job for the program that compiles a benchmark's training step on this machine, without its GPUs.
 
-XLA's compiler for CUDA takes the plan's own settings and flags, and what configs/hardware says of the device.
+XLA's compiler for CUDA gets the settings and flags of the plan, and the properties of the device in configs/hardware.
 """
 
 import re
@@ -17,7 +17,7 @@ from jax_backend import phases, planning
 
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 
-# JAX only sees the CPU. For CUDA it has a compiler, but no client that would look for a driver.
+# JAX only uses the CPU. For CUDA it has the compiler, but does not start a client, which would need a driver.
 ENVIRONMENT = {
     "DECOUPLE_GCLOUD": "TRUE",
     "JAX_PLATFORMS": "cpu",
@@ -30,7 +30,7 @@ INSIDE = "jax_backend/inside/compile_program.py"
 PROGRAM = SideProgram(
     command=[*inside(INSIDE), "--folder={phase_dir}", "--jobs={phase_dir}/request.json"],
     environment=ENVIRONMENT,
-    platform="cuda",  # of the environment: its plugin has the compiler
+    platform="cuda",  # the platform of the environment, whose plugin has the compiler
 )
 
 
@@ -49,21 +49,21 @@ def job(name: str, benchmark: Benchmark) -> Job:
         flags=planning.xla_flags_text(benchmark.settings.xla_flags),
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
-        nodes=benchmark.nodes,  # as slices: XLA treats all GPUs of a slice as one NVLink domain
+        nodes=benchmark.nodes,  # each node becomes a slice: for XLA, all GPUs of a slice are one NVLink domain
         words={**planning.AXIS_WORDS, "stage": "pipeline"},
         replaced=dict.fromkeys(changed, why),
     )
 
 
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """Return the settings that differ from the run, because the hardware is missing."""
+    """Return the settings that differ from those of the run, because the hardware is missing."""
     return {"attention": STANDS_IN} if benchmark.settings.knobs.get("attention") == NEEDS_A_DRIVER else {}
 
 
 # --- a GPU of another machine ---------------------------------------------------------------------
 
-# Properties of every GPU from A100 on, for XLA (fields of GpuTargetConfigProto): limits of CUDA's programming guide
-# for compute capabilities 8.0 to 10.3, and the driver that openxla/xla's own descriptions have.
+# Properties that XLA needs and that all GPUs since A100 share (fields of GpuTargetConfigProto): the limits in CUDA's
+# programming guide for compute capabilities 8.0 to 10.3, and the driver version in openxla/xla's own descriptions.
 EVERY_GPU = {
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -128,7 +128,7 @@ def _device(facts: CompileTarget) -> dict[str, Any]:
 
 @cache
 def _locked(package: str) -> tuple[str, ...]:
-    """Major, minor and patch of a package that the compiler's environment is made with."""
+    """Return the major, minor and patch version of a package in the lock file of the compiler's environment."""
     pin = re.search(rf"^{package}==(\d+)\.(\d+)\.(\d+)", phases.CUDA_LOCK.read_text(), re.MULTILINE)
     assert pin is not None, f"{phases.CUDA_LOCK.name} has no {package}"
     return pin.groups()

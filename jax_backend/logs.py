@@ -1,7 +1,7 @@
 """Read the training log of any version of MaxText, from any launcher or log collector.
 
-The seconds are the printed ones. MaxText times from dispatch to dispatch while it waits for an earlier loss, so the
-time printed for step k is the true time of step k-2. A foreign log has nothing better, so nothing is corrected.
+The seconds of a step are those in the log. MaxText measures from dispatch to dispatch while it waits for an earlier
+loss, so the time printed for step k is the true time of step k-2. A log has no better times, so they stay as printed.
 """
 
 import re
@@ -17,7 +17,7 @@ from benchmarks.reading.log_stream import (
     without_colours,
 )
 
-# Printed once by each process before its first step: the first since 2024, the second since 2023.
+# Each process prints these lines once before its first step: the first line since 2024, the second since 2023.
 START_LINES = (
     StartLine(b"System Information: Jax Version: ", rb"System Information: Jax Version: "),
     StartLine(b"Num_devices: ", rb"Num_devices: \d+, shape "),
@@ -25,11 +25,11 @@ START_LINES = (
 PROFILER = "profiler"  # MaxText prints no seconds for the steps at which its profiler starts and stops
 PROFILER_LINE = b"completed profiler"
 RAMPUP_MARK = b"[Rampup Batch Size Phase], "
-RAMPUP = "batch size rampup"  # smaller batches than the run's: not the same work
+RAMPUP = "batch size rampup"  # excludes steps with smaller batches than the run's
 
 STEP_NUMBER = re.compile(rb"completed (?:step|profiler activation/deactivation step):\s*(\d{1,15})$")
-THREE_DECIMALS = 0.001  # {:.3f}: of seconds, TFLOP/s and tokens/s alike
-RECOGNISED_WORDS = (b"completed ", *(start.word for start in START_LINES))  # searching for a fixed word is fast
+THREE_DECIMALS = 0.001  # MaxText prints seconds, TFLOP/s and tokens/s with {:.3f}
+RECOGNISED_WORDS = (b"completed ", *(start.word for start in START_LINES))  # a quick search before the regex
 RECOGNISED = re.compile(
     rb"completed step:\s*\d+,\s*(?:seconds|live slice count):|"
     rb"completed profiler activation/deactivation step:\s*\d+,|"

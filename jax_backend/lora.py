@@ -1,7 +1,7 @@
-"""LoRA in MaxText's words: which of its settings make which adapters, and what MaxText cannot adapt.
+"""LoRA in MaxText: the settings for given adapters, the adapters for given settings, and MaxText's limits.
 
-MaxText names adapters by a pattern of module paths. Whatever pattern is given, what it means is asked of it: the
-matrices of a layer whose paths it matches. Adapters themselves are made in adapters.py, inside MaxText.
+MaxText selects the adapted matrices by a pattern of module paths. This module finds the matrices of a layer that any
+given pattern matches. adapters.py creates the adapters inside MaxText.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ MODULES: Mapping[str, tuple[str, str, bool]] = {
     "mlp_input": ("mlp/wi", FUSED_MLP, True),
     "mlp_output": ("mlp/wo", "", False),
 }
-LAYER = "decoder/layers[^/]*/"  # scanned layers are one module, others are layers_0, layers_1 and so on
+LAYER = "decoder/layers[^/]*/"  # scanned layers are one module `layers`; other layers are layers_0, layers_1 ...
 LAYERS = ("decoder/layers/", "decoder/layers_0/")
 
-# MaxText fails if unsharded weights exceed this share of all weights. Its adapters are not sharded.
+# MaxText fails if unsharded weights exceed this share of all weights. It does not shard adapters.
 TOLERANCE = "sharding_tolerance"
 OWN_TOLERANCE = 0.02
 
 
 def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
-    """The adapters that the settings state."""
+    """Return the adapters that MaxText's settings describe."""
     refuse_unstated(knobs, {RANK: f"{RANK}=N", ALPHA: f"{ALPHA}=N", PATHS: "lora_targets=q,k,v,o"})
     return Lora(
         rank=positive(f"--set={RANK}", int(knobs[RANK])),
@@ -50,7 +50,7 @@ def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
 
 
 def settings_for(lora: Lora) -> dict[str, Scalar]:
-    """The settings that make these adapters."""
+    """Return MaxText's settings for these adapters."""
     if lora.dropout:
         raise RequestError("MaxText's adapters do not support dropout", where="--task=lora", why="use dropout 0")
     return {RANK: lora.rank, ALPHA: lora.alpha, PATHS: pattern(lora.targets)}
@@ -67,7 +67,7 @@ def pattern(targets: Sequence[str]) -> str:
 
 
 def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
-    """The matrices of a layer that a pattern matches whole, as MaxText has them: fused or not."""
+    """Return the matrices of a layer whose full paths a pattern matches, fused or separate as in MaxText."""
     found = []
     with contextlib.suppress(re.error):
         paths = re.compile(text)
@@ -83,13 +83,13 @@ def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
 
 
 def _modules(knobs: Mapping[str, Scalar]) -> dict[str, str]:
-    """The matrices that a layer has, with MaxText's modules: not those that are fused into another."""
+    """Return the matrices of a layer with MaxText's modules, without matrices that are fused into another one."""
     rows = MODULES.items()
     return {t: module for t, (module, name, fused) in rows if not name or bool(knobs.get(name)) is fused}
 
 
 def adapter_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """Return the settings of a run that trains adapters, in addition to its knobs; none if all is trained."""
+    """Return the additional settings of a run that trains adapters; empty if the run trains all weights."""
     if benchmark.lora is None:
         return {}
     adapters = flops.adapter_parameter_count(benchmark.model, benchmark.lora)
@@ -107,7 +107,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             if name in benchmark.settings.overrides:
                 yield without_effect(name, f"task {task}", "--task=lora")
         return
-    # An adapter has its weight's type, and its product is added to the layer's: both must be one.
+    # An adapter has the type of its weight, and its product is added to the layer's, so both types must be the same.
     compute, weight = str(knobs.get("dtype", "bfloat16")), str(knobs.get("weight_dtype", "float32"))
     if compute != weight:
         yield RequestError(

@@ -10,8 +10,8 @@ from benchmarks.values import Benchmark, LayerLoop, NumberBytes, Recompute, Scal
 MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 XLA_DEFAULT_FRACTION = "0.75"
 
-# Exchanges of a layer's hidden states in a tensor group, from XLA's programs of the 70B. 8 would suffice, but
-# query, key, value, gate and up exchange theirs separately, and recomputation exchanges again.
+# How often a tensor group exchanges a layer's hidden states, counted in XLA's programs of the 70B model. 8 would
+# suffice, but query, key, value, gate and up are exchanged separately, and recomputation repeats exchanges.
 EXCHANGES, WITH_SOME_AGAIN, WITH_ALL_AGAIN = 14.0, 18.0, 21.0
 
 
@@ -19,7 +19,7 @@ def storage(benchmark: Benchmark) -> Storage:
     on_the_device, _ = kept(benchmark.settings.knobs)
     again = recompute(benchmark)
     weight = _bytes_of(benchmark, "weight_dtype")
-    gradient = _bytes_of(benchmark, "grad_dtype")  # in the weights' type until all of a step are summed
+    gradient = _bytes_of(benchmark, "grad_dtype")  # accumulated gradients have the weights' type until the last sum
     loop = layer_loop(benchmark)
     exchanges = WITH_SOME_AGAIN if again.matmuls else EXCHANGES
     if "query_proj" in again.matmuls:
@@ -60,18 +60,18 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
     trains_all, sharded = benchmark.lora is None, share.fsdp * share.context > 1
     reordered = 0
     if sharded:
-        # MaxText stacks layers along the second axis by default, but the loop needs them along the first. Weights
-        # sharded along their last axis are transposed in either case, so that their gradient can be scattered.
+        # By default MaxText stacks layers along the second axis, but the loop needs them along the first. Weights
+        # sharded along their last axis are always transposed, so that their gradient can be scattered.
         outputs = model.hidden_size * (model.ffn_hidden_size + model.attention_heads * model.head_dim)
         reordered = outputs if knobs.get("param_scan_axis", 1) == 0 else layer_parameters(model)
     elif benchmark.dtype == "fp8" and not _is_blackwell(benchmark):
-        # Hopper multiplies fp8 along the last axis of both factors: a whole weight is transposed for the forward pass
-        # and kept if that is recomputed. Gathered weights are transposed layer by layer.
+        # Hopper multiplies fp8 along the last axis of both factors, so XLA transposes whole weights for the forward
+        # pass, and keeps the transposed ones if it recomputes that pass. Gathered weights are transposed per layer.
         weights = forward_flops(model, sequence_length=0)
         reordered = int(sum(weights[name] for name in recompute(benchmark).matmuls) / FORWARD)
     return LayerLoop(
         reordered_parameters=reordered,
-        # With this flag, and neither of the other two of its kind, gradients go unreduced into the next layer's turn.
+        # Only this flag, of the three for pipelining, carries unreduced gradients to the next layer's iteration.
         pipelined_layers=int(trains_all and sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_reduce")),
         gathers_ahead=sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_gather"),
         one_hot_tokens=trains_all and bool(knobs.get("use_iota_embed", False)),
@@ -85,17 +85,17 @@ def _flag(benchmark: Benchmark, name: str) -> bool:
 
 
 def _is_blackwell(benchmark: Benchmark) -> bool:
-    """Return whether a GPU is a Blackwell, the only one with four-bit numbers."""
+    """Return whether the GPU is a Blackwell. Other types do not support four-bit numbers."""
     return "nvfp4" in benchmark.hardware.peaks
 
 
 def _head_number_bytes(benchmark: Benchmark) -> int:
-    """XLA makes the loss of logits as they come, and their gradient so too."""
+    """Return the bytes per number of the logits, whose type XLA keeps for the loss and for their gradient."""
     return FLOAT32_BYTES if benchmark.settings.knobs.get("logits_dot_in_fp32", False) else compute_bytes(benchmark)
 
 
 def _logit_number_bytes(benchmark: Benchmark) -> int:
-    """Return the bytes per logit: on Blackwell, XLA stores its exponential in float32; otherwise it recomputes it."""
+    """Return the bytes per logit. On Blackwell, XLA also stores its exponential in float32 and does not recompute."""
     exponential = FLOAT32_BYTES if _is_blackwell(benchmark) else 0
     return LOGIT_COPIES * _head_number_bytes(benchmark) + exponential
 
@@ -106,7 +106,7 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "f
 ADAMW, SGD, MUON = "adamw", "sgd", "muon"
 OPTIMIZERS = (ADAMW, "adam_pax", SGD, MUON)
 
-# Settings that change what a device holds, by how much is not known here; and the value that changes nothing.
+# Settings that change the memory by an unknown amount -> the value that changes nothing.
 NOT_COUNTED: dict[str, Scalar] = {
     "optimizer_memory_host_offload": False,
     "parameter_memory_host_offload": False,
@@ -119,10 +119,10 @@ NOT_COUNTED: dict[str, Scalar] = {
 
 
 def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
-    """Return the requested settings that the memory estimate ignores. Muon's state counts as Adam's, which is larger.
+    """Return the run's settings that the memory estimate ignores. It counts Adam's larger state for Muon.
 
-    XLA unrolls a loop of two micro-steps, and its scheduler overlaps them: the program of the 70B then held 42% more
-    than the estimate.
+    With double buffering, XLA unrolls a loop of two micro-steps and overlaps them: the program of the 70B model then
+    needed 42% more memory than the estimate.
     """
     knobs = benchmark.settings.knobs
     found = [name for name, usual in NOT_COUNTED.items() if knobs.get(name, usual) != usual]
@@ -135,7 +135,7 @@ def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
-    """Moments have the weights' type; AdamW's first may have its own. MaxText's SGD keeps no moments."""
+    """Return the bytes of the moments per weight. They have the weights' type, except AdamW's first with mu_dtype."""
     optimizer = benchmark.settings.knobs.get("opt_type", ADAMW)
     if optimizer == SGD:
         return 0
@@ -144,12 +144,12 @@ def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
 
 
 def _bytes_of(benchmark: Benchmark, name: str) -> int:
-    """Return the bytes of a setting's type, by default float32. Types that MaxText does not know are refused."""
+    """Return the bytes per number of the type in a setting, by default float32. `refusals` rejects unknown types."""
     return DTYPE_BYTES.get(str(benchmark.settings.knobs.get(name, "float32")), 4)
 
 
 def usable_fraction(benchmark: Benchmark) -> float:
-    """XLA reserves this share of a GPU's memory for itself."""
+    """Return the share of a GPU's memory that XLA allocates for the program."""
     text = benchmark.settings.environment.get(MEMORY_FRACTION, XLA_DEFAULT_FRACTION)
     try:
         fraction = float(text)
@@ -163,19 +163,19 @@ def usable_fraction(benchmark: Benchmark) -> float:
     return fraction
 
 
-# --- what a rematerialisation policy keeps ------------------------------------------------------
+# --- the activations that a rematerialisation policy keeps --------------------------------------
 
-# MaxText 0.2.5's names for the activations of a layer. `kv_proj` names nothing in a Llama.
+# MaxText 0.2.5's names for the activations of a layer. A Llama has no activation with the name `kv_proj`.
 _QKV = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})
 _PROJECTIONS = _QKV | {"out_proj"}
 _MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
-# Even if it is kept by name, no backward pass reads it: a layer's output is the next one's input, which is kept. XLA
+# A policy may name it, but no backward pass reads it, because a layer's output is kept as the next layer's input. XLA
 # neither stores nor recomputes it.
 _NEVER_READ = frozenset({"mlpwo"})
 CUSTOM = "custom"
 REMAT_POLICIES = {
     "full": frozenset[str](),
-    "none": frozenset[str](),  # a layer is wrapped in jax.checkpoint all the same, which keeps nothing
+    "none": frozenset[str](),  # MaxText still wraps a layer in jax.checkpoint, which keeps nothing
     "minimal": _PROJECTIONS | _MLP,
     "minimal_with_context": _PROJECTIONS | _MLP | {"context"},
     "minimal_flash": _PROJECTIONS | _MLP | {"context"},
@@ -189,7 +189,7 @@ REMAT_POLICIES = {
     "qkv_proj_offloaded": frozenset[str](),
     "minimal_offloaded": frozenset[str](),
 }
-# What waits in the host's memory takes no room on the device, and is not computed again either.
+# Activations in the host's memory need no memory on the device and are not recomputed.
 OFFLOADED = {
     "qkv_proj_offloaded": _QKV - {"qkv_proj"},
     "minimal_offloaded": _PROJECTIONS | _MLP,
@@ -197,7 +197,7 @@ OFFLOADED = {
 
 
 def kept(knobs: dict[str, Scalar]) -> tuple[frozenset[str], frozenset[str]]:
-    """The activations of a layer that are kept for the backward pass: on the device, and in the host's memory."""
+    """Return the activations of a layer that are kept for the backward pass, on the device and on the host."""
     policy = str(knobs.get("remat_policy", "full"))
     if policy == CUSTOM:
         names = (*_PROJECTIONS, *_MLP, "context")
@@ -205,20 +205,20 @@ def kept(knobs: dict[str, Scalar]) -> tuple[frozenset[str], frozenset[str]]:
             frozenset(name for name in names if knobs.get(name) == where) for where in ("device", "offload")
         )
         return on_the_device, offloaded
-    # MaxText refuses a name that is not in the table.
+    # For a name that is not in the table, MaxText refuses the run.
     return REMAT_POLICIES.get(policy, frozenset()), OFFLOADED.get(policy, frozenset())
 
 
-# --- what is computed again ---------------------------------------------------------------------
+# --- recomputation ------------------------------------------------------------------------------
 
 _SPLIT_QKV = _QKV - {"qkv_proj"}
 _GATE_AND_UP = frozenset({"mlpwi_0", "mlpwi_1"})
 
 
 def recompute(benchmark: Benchmark) -> Recompute:
-    """The matmuls that a layer's backward pass does again: all whose results were not kept.
+    """Return the matmuls that a layer's backward pass repeats, because their results were not kept.
 
-    As counted in XLA's program for these policies, with fused projections and without (docs/reference/flops.md).
+    They agree with counts in XLA's programs, with and without fused projections (docs/reference/flops.md).
     """
     on_the_device, offloaded = kept(benchmark.settings.knobs)
     names = on_the_device | offloaded
@@ -231,8 +231,8 @@ def recompute(benchmark: Benchmark) -> Recompute:
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:
-    """Return the recomputed matmuls. A fused matmul has one name; all of query, key and value also count, but if one
-    is missing, all are recomputed."""
+    """Return the recomputed matmuls. A fused matmul is kept by its own name, and query, key and value also if all
+    three are kept by theirs. Otherwise the whole fused matmul is recomputed."""
     again = frozenset(LAYER_MATMULS) - kept
     if knobs.get("fused_mlp", False):
         again = again - _GATE_AND_UP if "mlpwi" in kept else again | _GATE_AND_UP

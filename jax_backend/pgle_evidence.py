@@ -1,7 +1,7 @@
-"""The evidence of a MaxText phase for profile-guided latency estimation: its logs, events and program.
+"""Check in a MaxText phase's logs, events and program whether profile-guided latency estimation (PGLE) was applied.
 
-Every rank must show it: one that does not schedules another program than the others, in silence. A log that is not
-there shows nothing.
+Every rank must show that it used the profile, because a rank without it silently runs another schedule than the
+others. A missing log counts as no evidence.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from jax_backend import phases, planning
 from jax_backend.inside import hlo
 from jax_backend.inside.profile_identity import first_few
 
-# XLA says the first for every module that it schedules by a profile, and then the second.
+# XLA logs both lines for every module that it schedules by a profile, in this order.
 READ = re.compile(r"Using PGLE profile from (\S+)")
 SCHEDULED = re.compile(r"Using PGLE profile from|Found profile, using profile guided latency estimator")
 COST = re.compile(r'costs \{ name: "([^"]+)"')
@@ -35,7 +35,7 @@ def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> Pgl
 
 
 def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> PgleSeen:
-    """Every rank must say that it has read the profile, whose costs must be those of the program it schedules."""
+    """Return the evidence for --pgle=nsys: every rank read the profile, and it has costs for this program."""
     place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
     profile = files.read_json(place / "profile.json", PgleProfile)
     costs = set(COST.findall((place / phases.PROFILE_FILE).read_text()))
@@ -69,7 +69,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
 
 
 def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:
-    """Return the evidence for jax's own PGLE. Every worker must have seen it, and on a GPU XLA must report it too."""
+    """Return the evidence for jax's own PGLE: every worker reports it, and on a GPU XLA does so, too."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
         return PgleSeen(applied=False, reason=f"the workers of these ranks did not report it: {first_few(missing)}")
@@ -85,7 +85,7 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
 
 
 def _silent(logs: list[Path], says: Callable[[str], bool]) -> list[str]:
-    """Return the logs without such a line."""
+    """Return the names of the logs without a line that `says` accepts."""
     found = []
     for log in logs:
         with contextlib.suppress(OSError), log.open(errors="replace") as stream:

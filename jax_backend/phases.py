@@ -1,11 +1,11 @@
-"""Plan the phases of a MaxText run: the measured one, and those for --pgle and --profile before it.
+"""Plan the phases of a MaxText run: the measured phase, and the phases for --pgle before it.
 
 `--pgle=nsys` is NVIDIA's recipe: a phase under Nsight Systems with the latency hiding scheduler off, a phase that
-turns its report into costs of instructions, and the measured one, whose scheduler reads them. An earlier
-profile of the same program, copied into the run's folder, saves the first two.
+converts its report to costs of instructions, and the measured phase, whose scheduler reads the costs. If an earlier
+run left a profile of the same program, it is copied to the run's folder, and the first two phases are omitted.
 
-`--pgle=auto` is jax's own: it profiles the first steps itself and compiles again. Nsight Systems cannot run at the
-same time, because both need the GPU's profiling interface.
+`--pgle=auto` is jax's own PGLE: jax profiles the first steps itself and compiles again. Nsight Systems cannot run at
+the same time, because both need the GPU's profiling interface.
 """
 
 from collections.abc import Iterator
@@ -24,33 +24,33 @@ from jax_backend import planning
 
 LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
-# The nightly build that NVIDIA names for MaxText on GPUs, of MaxText's main branch (September 2026,
+# The nightly build of MaxText's main branch that NVIDIA recommends for MaxText on GPUs (September 2026,
 # developer.nvidia.com/blog/accelerating-dropless-moe-training-in-jax-with-nvidia-transformer-engine), for amd64 and
-# arm64. NGC's monthly images up to 26.06 are older than 0.2.4, which the worker needs. Not tested, because
-# that needs a registry and a GPU. A job's check reports what an image lacks.
+# arm64. The MaxText in NGC's monthly images up to 26.06 is older than 0.2.4, which the worker needs. The image was
+# not tested, because that needs a registry and a GPU. The check phase of a job reports missing parts of an image.
 IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
 
 MEASURED = "perf"
 PROFILE = "profile"
 CONVERT = "convert"
 
-# The recipe's profile phase: its number of steps, of which RECORDED are recorded.
+# The number of steps in NVIDIA's profile phase; RECORDED names the recorded ones.
 PROFILED_STEPS = 15
 # MaxText starts and stops CUDA's profiler only on rank 0.
 RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
 
-GROUPS = {  # of configs/xla_flags.yml
+GROUPS = {  # --pgle -> groups in configs/xla_flags.yml
     "nsys": ("pgle_profile", "pgle_perf"),
     "auto": ("pgle_auto",),
 }
 PROFILE_FILE = "profile.pbtxt"
 MADE_HERE = "{phase_dir}/../" + CONVERT
-MADE_BEFORE = "{phase_dir}/../../pgle"  # in the run's folder
+MADE_BEFORE = "{phase_dir}/../../pgle"  # a kept profile, in the run's folder
 
-# jax's own way: steps 0 to 2 are profiled, step 3 compiles, and the next ones may still carry some of it.
+# For --pgle=auto, jax profiles steps 0 to 2 and compiles in step 3, which may also slow the next steps.
 PROFILING_RUNS = 3
 SETTLING_STEPS = 4
-FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two that can be measured
+FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # the last two can be measured
 
 
 class WorkerOptions(NamedTuple):
@@ -58,7 +58,7 @@ class WorkerOptions(NamedTuple):
 
     options: list[str]
     changed: dict[str, Scalar] = {}  # MaxText's settings
-    flags: dict[str, str] = {}  # XLA's
+    flags: dict[str, str] = {}  # XLA's flags
     variables: dict[str, str] = {}
 
 
@@ -76,7 +76,7 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """The measured phase's worker with --check. It asks jaxlib about XLA_FLAGS: here those of all phases at once."""
+    """Return the check phase: the measured phase's worker with --check, and with the XLA flags of all phases."""
     phases, extra = plan(benchmark).phases, _measured_options(benchmark)
     group = _flag_group("pgle_profile").flags if any(phase.name == PROFILE for phase in phases) else {}
     flags = {name: value for name, value in {**group, **extra.flags}.items() if name != PGLE_PROFILE}
@@ -152,7 +152,7 @@ def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
-    """Return the profiling of existing processes: on a CPU, one process holds many devices."""
+    """Return the profiling without ranks that do not exist: on a CPU, one process has all devices of a node."""
     if benchmark.instruments.profiling is None:
         return None
     processes = benchmark.nodes * planning.tasks_per_node(benchmark)
@@ -161,7 +161,7 @@ def _of_processes(benchmark: Benchmark) -> Profiling | None:
 
 
 def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
-    """MaxText's own settings of its profiler."""
+    """Return MaxText's settings for its profiler."""
     return {
         "profiler": kind,
         "skip_first_n_steps_for_profiler": profiling.start_step,
@@ -173,7 +173,7 @@ def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
 def _training(
     benchmark: Benchmark, name: str, extra: WorkerOptions, recorded: Profiling | None, suffix: str
 ) -> Phase:
-    """A phase that trains; Nsight Systems records it, in a report whose name ends with the suffix, or None."""
+    """Return a training phase. If `recorded`, Nsight Systems writes a report whose name ends with the suffix."""
     tasks = planning.tasks_per_node(benchmark)
     command = planning.worker_command(benchmark, extra.options, extra.changed)
     if recorded is not None:
@@ -193,7 +193,7 @@ def _training(
     )
 
 
-# --- what cannot work -----------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
@@ -216,7 +216,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Nsight Systems is NVIDIA's, and XLA's profile is one of GPUs; a CPU goes through the motions."""
+    """Refuse profilers on platforms that they do not support. A CPU is accepted, so that the phases can be tested."""
     there = benchmark.hardware.platform in ("cuda", "cpu")
     for flag, value, needs in (
         ("pgle", benchmark.instruments.pgle, ("nsys", "auto")),
@@ -232,7 +232,7 @@ def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse --set for a flag or variable that the phases set themselves, because one of them would lose it."""
+    """Refuse --set for flags and variables that the phases of --pgle must set to their own values."""
     if benchmark.instruments.pgle == "off":
         return
     groups = [_flag_group(name) for name in GROUPS[benchmark.instruments.pgle]]
@@ -280,11 +280,11 @@ def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         )
 
 
-# --- what profiles are of -------------------------------------------------------------------------
+# --- the identity of a profile --------------------------------------------------------------------
 
 
 def profile_key(benchmark: Benchmark) -> str | None:
-    """Equal keys, equal programs: what a profile is of, as far as it is known before any of it runs."""
+    """Return a key of the program for which a profile is valid, from everything that is known before the run."""
     if benchmark.instruments.pgle != "nsys":
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK

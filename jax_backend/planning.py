@@ -20,7 +20,7 @@ from jax_backend import memory
 ENVIRONMENT_NAME = "jax-maxtext"
 SYNTHETIC = "synthetic"
 
-# MaxText's defaults need a TPU, a bucket and 150,001 steps, and write into the user's home.
+# MaxText's defaults need a TPU and a bucket, run 150,001 steps, and write to the user's home.
 EVERY_RUN: dict[str, Scalar] = {
     "run_name": "stepmark",
     "base_output_directory": "{phase_dir}/maxtext",
@@ -32,10 +32,10 @@ EVERY_RUN: dict[str, Scalar] = {
     "monitor_goodput": False,
     "enable_tensorboard": False,
     "log_period": 1,
-    "skip_jax_distributed_system": True,  # the worker joins the processes, and asserts that it worked
+    "skip_jax_distributed_system": True,  # the worker joins the processes itself, and checks the result
 }
 
-# MaxText's names of a model's dimensions; filled in for models that MaxText does not know.
+# MaxText's name of a dimension -> Stepmark's; used for models that MaxText does not know.
 DIMENSIONS = {
     "base_emb_dim": "hidden_size",
     "base_num_query_heads": "attention_heads",
@@ -48,7 +48,7 @@ DIMENSIONS = {
     "normalization_layer_epsilon": "norm_epsilon",
     "logits_via_embedding": "tied_embeddings",
 }
-DIVIDED_LOGITS = "normalize_embedding_logits"  # of a tied head, by the root of the hidden size: MaxText's default
+DIVIDED_LOGITS = "normalize_embedding_logits"  # divides a tied head's logits by sqrt(hidden size); MaxText's default
 _NO_ADAPTERS = "nothing: a run starts with its own adapters and checks them before and after"
 _UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert", "sequence")
 _CHANGING_THE_WORK = (
@@ -88,16 +88,16 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(EVERY_RUN, FILLED),
 }
 
-# gpu_multiprocess is MaxText's word for a process for each GPU. With `gpu`, 0.2.5 refuses Transformer Engine's
-# attention where packing is on, its default, though synthetic data is never packed (configs/types.py:5329). The only
-# other difference is how MaxText joins the processes (utils/max_utils.py:275), and the worker does that.
+# gpu_multiprocess means one process per GPU. With `gpu`, MaxText 0.2.5 refuses Transformer Engine's attention if
+# packing is on, which is the default, although synthetic data is never packed (configs/types.py:5329). Otherwise they
+# differ only in how MaxText joins the processes (utils/max_utils.py:275), which the worker does instead.
 MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu_multiprocess", "tpu": "tpu"}
 
 
 def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = None) -> list[str]:
-    """MaxText's own key=value arguments, each key once; the same ones that a bare run takes.
+    """Return MaxText's key=value arguments, each key once. MaxText without Stepmark accepts the same arguments.
 
-    `changed` is what a phase has otherwise than the benchmark.
+    `changed` are the settings in which a phase differs from the benchmark.
     """
     share = benchmark.parallelism
     batch = benchmark.batch.micro_batch_size * share.data * share.fsdp / benchmark.gpus
@@ -121,7 +121,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
     }
     if settings.get(
         "optimizer_memory_host_offload"
-    ):  # MaxText leaves the gradient's norm out, unless it is asked for
+    ):  # without this setting, MaxText then does not report the gradient's norm
         settings["log_step_diagnostics"] = True
     return words_of(settings)
 
@@ -131,7 +131,7 @@ def model_settings(model: Model) -> dict[str, Scalar]:
     settings = dict(model.backend_settings["jax"])
     if settings.get("override_model_config"):
         settings |= {theirs: whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
-        settings |= {DIVIDED_LOGITS: False} if model.tied_embeddings else {}  # no Llama divides them
+        settings |= {DIVIDED_LOGITS: False} if model.tied_embeddings else {}  # Llama models do not divide logits
     return settings
 
 
@@ -139,14 +139,14 @@ def model_settings(model: Model) -> dict[str, Scalar]:
 
 
 def tasks_per_node(benchmark: Benchmark) -> int:
-    """Return the processes per node: one per GPU as in the recipe, or one for all virtual devices of a CPU."""
+    """Return the processes per node: one per GPU, or one for all virtual devices of a CPU."""
     return 1 if benchmark.hardware.kind == "cpu" else benchmark.gpus // benchmark.nodes
 
 
 def worker_command(
     benchmark: Benchmark, options: Sequence[str] = (), changed: Mapping[str, Scalar] | None = None
 ) -> list[str]:
-    """The worker with its own options, and MaxText's settings."""
+    """Return the command of the worker with its options and MaxText's settings."""
     return [
         *program("jax_backend/inside/worker.py"),
         "--events_dir={phase_dir}",
@@ -162,14 +162,14 @@ def worker_command(
 
 
 def xla_flags_text(flags: Mapping[str, str]) -> str:
-    """XLA_FLAGS, as XLA reads it."""
+    """Return the value of XLA_FLAGS for these flags."""
     return " ".join(f"--{name}={value}" for name, value in flags.items())
 
 
 def environment(
     benchmark: Benchmark, flags: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables of a phase that trains; `flags` and `variables` are added to the benchmark's."""
+    """Return the variables of a training phase; `flags` and `variables` are added to the benchmark's."""
     all_flags = {**benchmark.settings.xla_flags, **(flags or {})}
     hidden = {}
     if benchmark.hardware.kind == "cpu":
@@ -178,7 +178,7 @@ def environment(
     return {
         **hidden,
         "DECOUPLE_GCLOUD": "TRUE",
-        "JAX_PLATFORMS": benchmark.hardware.platform,  # so that a GPU run never falls back to the CPU in silence
+        "JAX_PLATFORMS": benchmark.hardware.platform,  # prevents a silent fallback from GPU to CPU
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
         **(variables or {}),
@@ -187,9 +187,9 @@ def environment(
     }
 
 
-# --- what MaxText cannot do ---------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------
 
-# The allowed values of MaxText 0.2.5's settings.
+# The values that MaxText 0.2.5 allows for these settings.
 _DTYPES = tuple(memory.DTYPE_BYTES)
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "attention": (
@@ -205,7 +205,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
-    """Return the settings for which MaxText 0.2.5 imports it. MaxText's own fp8 (quantization=fp8) does not."""
+    """Return setting -> alternative for those that need Transformer Engine. MaxText's quantization=fp8 does not."""
     found = {}
     if benchmark.settings.knobs.get("attention") == "cudnn_flash_te":
         found["attention=cudnn_flash_te"] = "--set=attention=cudnn_flash_jax"
@@ -248,7 +248,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _uneven_pipeline(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse what MaxText 0.2.5 asserts after its start (configs/types.py:4587)."""
+    """Refuse a pipeline for which an assertion of MaxText 0.2.5 would fail (configs/types.py:4587)."""
     share, knobs, size = benchmark.parallelism, benchmark.settings.knobs, benchmark.batch.micro_batch_size
     replicas, parts = share.data * share.fsdp, int(knobs.get("num_pipeline_microbatches", -1))
     least = share.pipeline * (2 if knobs.get("pipeline_delay_activation_forwarding") else 1)
@@ -279,7 +279,7 @@ AXIS_WORDS = {
 }
 AXES = tuple(f"{network}_{axis}_parallelism" for network in ("ici", "dcn") for axis in AXIS_WORDS)
 
-# MaxText leaves these to the device count (-1); a resolved benchmark leaves nothing open.
+# MaxText's defaults for these are -1, which it replaces by the device count. A benchmark states every size.
 MAXTEXT_AUTOMATIC = ("ici_fsdp_parallelism", "dcn_data_parallelism")
 
 
@@ -308,13 +308,13 @@ def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
 
 
 def stated_layout(knobs: dict[str, Scalar]) -> dict[str, Scalar]:
-    """The layout settings with MaxText's automatic ones written out."""
+    """Return the layout settings, with the sizes of MaxText's automatic axes stated."""
     return {**dict.fromkeys(MAXTEXT_AUTOMATIC, 1), **{k: v for k, v in knobs.items() if k in AXES}}
 
 
-# From the innermost: what talks most stays within a node.
+# Axes in the order in which they are placed within a node: the axis with the most communication first.
 PLACED_INSIDE_OUT = ("tensor", "context", "fsdp", "data")
-ALWAYS_STATED = ("fsdp", "data")  # a recipe's own sizes must not stay in force
+ALWAYS_STATED = ("fsdp", "data")  # stated even with size 1, to override the recipe's sizes
 
 
 def layout_settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> dict[str, Scalar] | None:
@@ -328,7 +328,7 @@ def layout_settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> di
         inside = gcd(size, room)
         room //= inside
         if axis == "tensor" and inside < size:
-            return None  # it talks in the middle of every layer: not over the network
+            return None  # a tensor group communicates within every layer, too often for the network
         for network, part in (("ici", inside), ("dcn", size // inside)):
             if part > 1 or axis in ALWAYS_STATED:
                 found[f"{network}_{axis}_parallelism"] = part

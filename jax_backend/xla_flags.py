@@ -1,6 +1,6 @@
-"""XLA's flags as data: reads configs/xla_flags.yml, and says what is known of a flag before any compiler is asked.
+"""XLA's flags as data: the groups and the facts of each flag in configs/xla_flags.yml.
 
-Pure but for the reading of that one file. The compiler itself is asked by check_request.py.
+This module only reads that file. check_request.py asks the compiler itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from benchmarks.request.framework import program
 from benchmarks.values import Hardware, Value
 
 TABLE = DEFAULT_ROOT / "xla_flags.yml"
-OF_PGLE = "pgle_"  # how the groups begin that --pgle takes
+OF_PGLE = "pgle_"  # the prefix of the groups that --pgle uses
 
 Device = Literal["cpu", "gpu", "hopper", "blackwell"]
 
@@ -26,7 +26,7 @@ class FlagRow(Value, frozen=True):
     hardware: list[Device]
     versions: list[str]
     source: str
-    successors: dict[str, str] = {}  # value of this flag, "*" for any -> flags to use instead, name=value
+    successors: dict[str, str] = {}  # value of this flag, or "*" for any -> replacement flags, each name=value
     note: str = ""
 
 
@@ -45,7 +45,7 @@ class FlagTable(Value, frozen=True):
 
     date: str
     versions: list[str]  # of jaxlib, oldest first
-    current: list[str]  # of these, what a run may have today
+    current: list[str]  # those of `versions` that a run may use today
     families: dict[str, list[str]]  # a family of devices -> names of configs/hardware
     groups: dict[str, Group]
     flags: dict[str, FlagRow]
@@ -72,10 +72,10 @@ def group(name: str) -> FlagGroup:
 
 
 def group_for(name: str, hardware: Hardware) -> FlagGroup:
-    """A group that --set=xla_group may name on a device."""
+    """Return a group that --set=xla_group may name for a device; RequestError for another group."""
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
-    if name.startswith(OF_PGLE):  # it adds phases too, without which its flags have no effect
+    if name.startswith(OF_PGLE):  # only --pgle adds the phases without which these flags have no effect
         raise RequestError(f"{name} is not set directly", where=where, next_command="--set=xla_group --pgle=nsys")
     row = table().groups[name]
     families = [family for family, names in table().families.items() if hardware.name in names]
@@ -93,12 +93,12 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
 
 
 def is_known(row: FlagRow) -> bool:
-    """Return whether a flag is known to any current version."""
+    """Return whether any current version of jaxlib knows a flag."""
     return any(version in row.versions for version in table().current)
 
 
 def fact(flag: str) -> FlagFact:
-    """Return the facts of --name=value in the table."""
+    """Return the facts in the table about a flag --name=value."""
     name, _, value = flag.removeprefix("--").partition("=")
     row = table().flags.get(name)
     if row is None:
@@ -115,7 +115,7 @@ def fact(flag: str) -> FlagFact:
 
 
 def _known_to(row: FlagRow) -> str:
-    """Empty where all versions know it."""
+    """Return a text with the versions that know a flag; empty if all know it."""
     first, *_, last = table().versions
     if row.versions == table().versions:
         return ""
@@ -128,11 +128,11 @@ def successors_of(name: str, value: str) -> list[str]:
     return [f"--{word}" for word in successors.get(value.lower(), successors.get("*", "")).split()]
 
 
-# --- what is refused before anything starts -------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
-    """The flags that no current version knows; a flag that is not listed is not judged here."""
+    """Refuse the flags that no current version knows. A flag that is not in the table is not refused here."""
     for name, value in flags.items():
         row = table().flags.get(name)
         if row is not None and not is_known(row):
@@ -149,7 +149,7 @@ def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
 
 
 def check(flags: list[str]) -> FlagsCheck:
-    """Flags, each --name=value: what is known of them, and the program that asks the installed jaxlib."""
+    """Return the facts about flags, each --name=value, and the program that checks them with the installed jaxlib."""
     return FlagsCheck(
         facts=[fact(flag) for flag in flags],
         command=program("jax_backend/inside/check_request.py", f"--flags={' '.join(flags)}"),
