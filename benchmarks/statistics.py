@@ -16,7 +16,7 @@ DEVIATIONS_PER_MAD = 1.4826  # standard deviations per median absolute deviation
 HIGHEST_AUTOCORRELATION = 0.95
 THIRDS = 3
 QUANTILE_OF_THIRDS = 4.303  # Student's t with 2 degrees of freedom, two-sided 95%
-MEMORY = 1.75  # how much more a run's level varies than its thirds show; measured on public runs of 50 steps
+MEMORY = 1.75  # factor by which a run's level varies more than its thirds show (public runs, 50 steps)
 
 
 class MedianInterval(NamedTuple):

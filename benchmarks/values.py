@@ -122,7 +122,7 @@ class Hardware(Value, frozen=True):
     rates: dict[Literal["memory", "node", "network"], Rate] = {}  # to device memory, within a node, between nodes
     nvlink_domain: NvlinkDomain | None = None  # None: NVLink does not connect nodes
     compile_target: CompileTarget | None = None  # None: other machines cannot compile for this device
-    cpu_architecture: Architecture | None = None  # of nodes with this device; None: it varies, or is not needed
+    cpu_architecture: Architecture | None = None  # of nodes with this device; None: varies, or is not needed
     cpu_architecture_source: str = ""
 
     @property
@@ -213,7 +213,7 @@ class When(Value, frozen=True):
 
 
 class Overlay(Value, frozen=True):
-    """Additional values of a recipe if a condition holds. Later overlays override earlier ones."""
+    """Values that a recipe adds if a condition holds. Later overlays override earlier ones."""
 
     when: When = When()
     reason: str = ""
@@ -558,7 +558,7 @@ class WorkerEnd(Value, frozen=True):
 
 
 class RankStart(Value, frozen=True):
-    """The host and time at which a rank started its first step. Its elapsed_seconds count from this time."""
+    """The host and time at which a rank started its first step. The elapsed_seconds of its steps start there."""
 
     rank: int
     unix_seconds: float
@@ -572,7 +572,7 @@ class PgleProfile(Value, frozen=True):
     sha256: str  # the digest of profile.pbtxt
     instructions: int  # the number of instructions with a cost
     collectives: int  # the number of collectives in the profiled program
-    covered: int  # how many of these collectives have a cost
+    covered: int  # the number of collectives in the profiled program that have a cost
     made_by: dict[str, Any]  # settings, versions, mesh, device and XLA flags of the profiled program, by name
     made_in: str = ""  # the run that made the profile, if another run uses it
 
@@ -583,10 +583,10 @@ class PgleSeen(Value, frozen=True):
     applied: bool
     reason: str
     profiled_steps: int | None = None  # the number of steps that the framework itself profiled
-    empty_traces: int | None = None  # how many of their traces were empty
+    empty_traces: int | None = None  # the number of profiled steps whose trace was empty
     recompile_step: int | None = None
     collectives: int | None = None  # collectives of the measured program that need a cost
-    covered: int | None = None  # how many of these collectives have a cost
+    covered: int | None = None  # the number of collectives of the measured program with a cost
     profile: PgleProfile | None = None  # the profile, if a separate profiling phase made it
 
 

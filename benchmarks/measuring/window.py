@@ -26,7 +26,7 @@ OUTSIDE_WINDOW = "outside_window"
 ARTEFACT_BELOW_MEDIAN = 0.5  # a step below this share of the median is too fast
 CARRIER_ABOVE_MEDIAN = 1.05  # a neighbour above this share has the missing time; normal steps vary by 0.04-3%
 DISPATCH_BELOW_MEDIAN = 0.1  # a step below this share only measured its dispatch
-DISPATCH_TOLERATED = 0.2  # with a larger share of such steps, no step counts
+DISPATCH_TOLERATED = 0.2  # if a larger share of steps only measured dispatch, no step is in the window
 
 Marks = list[str | None]  # one entry per step: why it is excluded, or None if it is in the window
 

@@ -63,7 +63,7 @@ class Traits(NamedTuple):
     precision: str
     framework: str
     gpu: str
-    model: str  # its size: Llama 3 70B and Llama 3.1 70B count as the same model
+    model: str  # the model's size, so that Llama 3 70B and Llama 3.1 70B are the same
     series: str  # the layout of one replica, and the batch per GPU
 
 

@@ -28,7 +28,7 @@ class Memory(Value, frozen=True):
     usable_bytes: float | None  # None: unknown, because the devices share the host's memory
     fits: bool | None
     margin_bytes: float | None  # usable minus needed memory; negative: memory is missing
-    margin_percent: float | None  # of the usable memory
+    margin_percent: float | None  # the margin as a share of the usable memory
     devices: int
     not_counted: list[str] = []  # settings that change the memory by an unknown amount
 

@@ -93,7 +93,7 @@ def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], 
 # --- whose convention was it? -------------------------------------------------------------------
 
 
-SAME = 1e-4  # conventions whose counts differ by less count as equal
+SAME = 1e-4  # two conventions whose FLOPs differ by less are treated as equal
 
 
 class Attribution(NamedTuple):

@@ -40,7 +40,7 @@ class Reference(Value, frozen=True):
     data: Positive
     micro_batch_size: Positive
     window: str
-    seconds_per_step: PrintedOrNone  # its last digit shows how it was rounded
+    seconds_per_step: PrintedOrNone  # as printed, because the last digit shows the rounding
     tokens_per_second_per_gpu: PrintedOrNone  # gives the step time if the source does not print one
     resolution: PrintedOrNone  # rounding of the tokens/s per GPU, if it is coarser than the last printed digit
     tokens_per_second: PrintedOrNone

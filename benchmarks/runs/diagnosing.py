@@ -28,7 +28,7 @@ from benchmarks.text import folded, printable
 
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
-CUT_OFF = "cut off"  # the same word as in launch/status.py
+CUT_OFF = "cut off"  # launch/status.py shows the same word
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:

@@ -66,7 +66,7 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
 
 
 KINDS: dict[str, OutcomeKind] = {
-    "COMPLETED": "failed",  # it left nothing to count
+    "COMPLETED": "failed",  # the job left no files to compute a result from
     "FAILED": "failed",
     "CANCELLED": "cancelled",
     "PREEMPTED": "preempted",

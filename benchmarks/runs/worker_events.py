@@ -41,7 +41,7 @@ EVENTS: Mapping[str, type[Value]] = {
 EVENT_FILES = "events-rank*.jsonl"
 FIRST_RANK = "events-rank0.jsonl"
 
-FIELDS = msgspec.json.Decoder(dict[str, Any])  # shared: creating a decoder takes longer than decoding a line
+FIELDS = msgspec.json.Decoder(dict[str, Any])  # created once, because that takes longer than decoding a line
 
 # Errors of a line that is not a valid event.
 UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)

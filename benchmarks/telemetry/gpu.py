@@ -75,7 +75,7 @@ class GpuFigures:
         self._gpus: list[_Gpu] = []
         self._nodes: list[NodeFacts] = []
         self._lost: list[str] = []
-        # These include only samples within the window:
+        # The attributes below include only samples within the window.
         self._power = RunningMean()
         self._clocks: Counter[float] = Counter()
         self._reasons: Counter[int] = Counter()
