@@ -7,11 +7,11 @@ bus_id() { # prints the bus id of this task's GPU in the notation of /sys: 0000:
     IFS=, read -r -a gpus <<< "${CUDA_VISIBLE_DEVICES:-}"
     if ((${#gpus[@]})); then gpu=${gpus[SLURM_LOCALID % ${#gpus[@]}]}; fi
     if ! found=$(nvidia-smi --id="$gpu" --query-gpu=pci.bus_id --format=csv,noheader 2> /dev/null); then
-        gpus=(/proc/driver/nvidia/gpus/0*) # in the order of their numbers
+        gpus=(/proc/driver/nvidia/gpus/0*) # in the order of the GPUs' numbers
         found=${gpus[gpu]##*/}
     fi
     found=${found//[[:space:]]/}
-    found=${found: -12} # nvidia-smi writes 00000000:1B:00.0
+    found=${found: -12} # nvidia-smi prints 00000000:1B:00.0
     echo "${found,,}"
 }
 
