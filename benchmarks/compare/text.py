@@ -43,7 +43,7 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
         lines += ["", *_sides(comparison), *_section("why:", reasons(found))]
         lines += _section("notes:", metric_notes(comparison))
     if comparison.causes is not None:
-        lines += [] if comparison.causes else ["", "nothing that is recorded of these runs differs"]
+        lines += [] if comparison.causes else ["", "no recorded fact about these runs differs"]
         heading = "what differs, the most likely cause of a difference in speed first:"
         lines += _section(heading, _cut(list(map(_cause, comparison.causes)), MOST_CAUSES))
         lines += [_wrapped(f"identical: {', '.join(comparison.same)}")] if comparison.same else []

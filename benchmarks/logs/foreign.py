@@ -134,8 +134,8 @@ def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
         for step, seconds in by_rate
     ]
     return timed, (
-        "the log has no step times, so each is the work of a step, from the flags, over the rate that the framework "
-        "printed: the log cannot confirm the flags"
+        "the log has no step times, so each is computed from the printed rate and the flags: the log cannot confirm "
+        "the flags"
     )
 
 
@@ -167,7 +167,7 @@ def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list
     logged = ", ".join(f"{size:,}" for size in sorted({s.framework_global_batch_size or 0 for s in others}))
     return [
         f"the log's global batch is {logged} in {len(others)} of {len(judged)} steps "
-        f"(first: {others[0].step}), --global_batch_size says {asked:,}"
+        f"(first: {others[0].step}), but --global_batch_size is {asked:,}"
     ]
 
 
@@ -183,7 +183,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
     if logged is None or abs(logged / workload.tokens_per_step - 1) <= TOKENS_AGREE:
         return []
     return [
-        f"the log's tokens/s mean {logged:,.0f} tokens a step, the flags {workload.tokens_per_step:,}: "
+        f"the log's tokens/s imply {logged:,.0f} tokens per step, but the flags imply {workload.tokens_per_step:,}: "
         "check GPUs, global batch and sequence length"
     ]
 
@@ -226,7 +226,7 @@ def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> li
     ratio = min((printed / one.percent for one in entries), key=lambda one: abs(math.log(one)))
     if 1 / REFUTED < ratio < REFUTED:
         return []
-    return [f"its MFU is {ratio:.2g} times the nearest of these: it divides by another peak, or the flags are wrong"]
+    return [f"its MFU is {ratio:.2g} times the nearest of these: it uses another peak, or the flags are wrong"]
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:

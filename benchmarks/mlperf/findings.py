@@ -128,4 +128,4 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     for samples, line in wrong[:SHOWN]:
         yield Finding("warning", f"{samples} samples between two evaluations; the rules require {apart}", line)
     if len(wrong) > SHOWN:
-        yield Finding("warning", f"and {len(wrong) - SHOWN} more evaluations out of time")
+        yield Finding("warning", f"and {len(wrong) - SHOWN} more evaluations at a wrong interval")

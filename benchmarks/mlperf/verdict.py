@@ -69,7 +69,7 @@ class Verdict(Value, frozen=True):
 def judge(sets: Sequence[CheckedSet], not_counted: list[str]) -> Verdict:
     judged = [_judge_set(one) for one in sets]
     reasons = [f"{one.name}: {reason}" for one in judged for reason in one.reasons]
-    reasons += [f"{name} holds no MLLOG line that can be read: not counted" for name in not_counted]
+    reasons += [f"{name} has no readable MLLOG line, so it is not counted" for name in not_counted]
     of = [f"{one.name} ({one.benchmark}): " if len(judged) > 1 else "" for one in judged]
     no_submission = [name + why for name, one in zip(of, judged, strict=True) for why in one.no_submission_because]
     return Verdict("fails" if reasons else "passes", reasons, no_submission, judged, not_counted)

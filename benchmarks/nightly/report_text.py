@@ -24,7 +24,7 @@ from benchmarks.verdict import Verdict
 SHOWN_LEFT_OUT = 4
 USUAL_PLACE = "results"  # the folder of the runs if --output_dir is not passed
 NO_VERDICT = "no verdict yet"
-COMPARED = "compare.py differs from the gate, because it takes every run of this night and of the nights before"
+COMPARED = "compare.py may show other figures, because it uses every run of this night and of earlier nights"
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 

@@ -114,12 +114,12 @@ def judge(
         return _same_or_not(level, nights, direction)
     side = _side(screen, direction)
     if control is not None and control * screen.distance > 0:
-        end = f", but the control moved by {percent_text(_percent(control), '+.2g')} too, so the whole night differs"
+        end = f", but the control cell moved by {percent_text(_percent(control), '+.2g')}, so the whole night differs"
         return _judged(Verdict.INCONCLUSIVE, Suspicion.SHARED, level, screen, direction, end)
     if alarm == side and not again:
         return _judged(side, Suspicion.CONFIRMED, level, screen, direction, ", as confirmed on an earlier night")
     if len(again) < CONFIRMATIONS:
-        only = f", but only {len(again)} of {CONFIRMATIONS} re-runs to confirm it exist"
+        only = f", but only {len(again)} of {CONFIRMATIONS} re-runs exist to confirm it"
         end = only if reruns is not None else f": {CONFIRMATIONS} re-runs must confirm it"
         return _judged(Verdict.INCONCLUSIVE, Suspicion.OPEN, level, screen, direction, end)
     return _confirm(level, nights, again, screen, direction)

@@ -28,7 +28,7 @@ def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
 def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]:
     """Return the problem, or None, for every check that needs no other node, in the order of the report."""
     free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} needed"
-    stale = "its node_check.py differs from the launcher's, so the checkout is stale or a second one"
+    stale = "its node_check.py differs from the launcher's, so its checkout is old or a different one"
     memlock, files = answer.limits.memlock_bytes, answer.limits.open_files
     is_low = files is not None and files < OPEN_FILES
     pinned = f"{(memlock or 0) / 2**20:.0f} MiB, but must be unlimited for RDMA"

@@ -102,9 +102,9 @@ def _refuse_mixed_recipes(checked: CheckedCells) -> None:
         if recipe != benchmark.recipe.name:
             names = labels([first, cell.request])
             raise RequestError(
-                "the scales of the sweep would take different recipes",
+                "the scales of the sweep would use different recipes",
                 where=f"{names[0]}: {recipe}; {names[1]}: {benchmark.recipe.name}",
-                why="their batches and settings differ, so their figures do not compare",
+                why="their batches and settings differ, so their figures are not comparable",
                 next_command=f"--recipe={benchmark.recipe.name}",
             )
 
@@ -129,7 +129,7 @@ def open_choices(checked: CheckedCells) -> list[str]:
     devices = sorted({one.hardware.name for cell, one in cells if cell.request.hardware is None})
     dtypes = sorted({one.dtype for cell, one in cells if cell.request.dtype is None})
     texts = [
-        (devices, "run on", "so their speeds do not compare; --hardware sets one device for all"),
+        (devices, "run on", "so their speeds are not comparable; --hardware sets one device for all"),
         (dtypes, "train in", "as their recipes do; --dtype sets one precision for all"),
     ]
     return [f"the cells {verb} {' and '.join(found)}, {end}" for found, verb, end in texts if len(found) > 1]

@@ -98,7 +98,7 @@ def _runs_of(sweep: Sweep, number: int, name: str, results: Results, going: Coll
 
 def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[str]) -> str:
     if run.run_id in going:
-        return "goes on"
+        return "is still running"
     if result is None and run.trouble is not None:
         return f"could not be started: {run.trouble}"
     if result is None:

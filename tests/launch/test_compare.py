@@ -65,7 +65,7 @@ def test_two_tags_are_compared(runs: Path) -> None:
     assert head.split()[:4] == ["A:", "before", "B:", "after"]
     assert row.startswith("  Step time ") and "+5.00%" in row
     assert row.endswith("worse")
-    assert "nothing that is recorded of these runs differs" in done.stdout
+    assert "no recorded fact about these runs differs" in done.stdout
 
 
 @pytest.mark.parametrize(("make", "says"), [(os.mkfifo, "it is a pipe"), (os.mkdir, "Is a directory")])

@@ -423,7 +423,9 @@ def test_a_foreign_logs_batch_must_be_the_flags_in_every_counted_step() -> None:
     assert foreign(with_batches(1, *[2] * 4, None, *[2] * 4)).status == "valid"  # the first is not counted
     found = foreign(with_batches(1, 2, 2, 2, 2, 2, 2, 4, 8, 8))
     assert found.status == "invalid"
-    assert found.reasons == ["the log's global batch is 4, 8 in 3 of 9 steps (first: 7), --global_batch_size says 2"]
+    assert found.reasons == [
+        "the log's global batch is 4, 8 in 3 of 9 steps (first: 7), but --global_batch_size is 2"
+    ]
 
 
 @pytest.mark.parametrize(

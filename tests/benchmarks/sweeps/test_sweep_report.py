@@ -46,7 +46,7 @@ def test_only_valid_runs_make_figures_and_each_other_one_is_named() -> None:
         "--gpus=1, repeat 2: two failed: why",
         "--gpus=1, repeat 2: four is a second valid run of the same repeat",
     ]
-    assert second.left_out == ["--gpus=2, repeat 1: five goes on", "--gpus=2: 1 of 2 runs not started"]
+    assert second.left_out == ["--gpus=2, repeat 1: five is still running", "--gpus=2: 1 of 2 runs not started"]
     assert second.valid == 0
 
 

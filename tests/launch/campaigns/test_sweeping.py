@@ -287,7 +287,7 @@ def test_nowait_fills_the_queue_and_leaves(queue: Queue, capsys: pytest.CaptureF
     assert shown.out == ""
     going = {run.run_id for run in only_sweep(queue).runs}
     report = sweep_report.report_of_file(next(queue.output_dir.glob("sweep-*.json")))
-    assert all(point.left_out[0].endswith("goes on") for point in report.series[0].points)
+    assert all(point.left_out[0].endswith("is still running") for point in report.series[0].points)
     assert run(queue) == 0
     assert len(queue.started) == 4  # those in the queue were followed, not started twice
     assert going <= {run.run_id for run in only_sweep(queue).runs}

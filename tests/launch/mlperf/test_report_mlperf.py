@@ -60,7 +60,7 @@ def test_a_result_without_a_line_of_mllog_fails_and_another_file_does_not(conten
     (folder / "notes.txt").write_bytes(content)
     assert as_json(folder)["not_counted"] == []
     (folder / "result_0.txt").write_bytes(content)
-    assert any("result_0.txt holds no MLLOG line" in one for one in as_json(folder, code=3)["reasons"])
+    assert any("result_0.txt has no readable MLLOG line" in one for one in as_json(folder, code=3)["reasons"])
 
 
 def test_a_result_s_lines_may_come_after_megabytes_of_others(tmp_path: Path) -> None:
