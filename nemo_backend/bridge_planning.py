@@ -145,7 +145,7 @@ def command(benchmark: Benchmark) -> list[str]:
         f"--recipe={benchmark.settings.knobs['recipe']}",
         f"--mode={mode}",
         *([] if is_benchmark_recipe(benchmark) else [f"--dataset={preset}"]),
-        *(f"{key}={value}" for key, value in overrides(benchmark).items()),
+        *words(overrides(benchmark)),
     ]
 
 
@@ -202,6 +202,11 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
         **_layout(benchmark),
         **profiles.bridge_settings(benchmark.instruments.profiling),
     }
+
+
+def words(settings: Mapping[str, str]) -> list[str]:
+    """Return overrides as Hydra reads them; it takes LoRA's fields only as new, because a LoRA object is callable."""
+    return [f"{'++' if key.startswith('peft.') else ''}{key}={value}" for key, value in settings.items()]
 
 
 def _layout(benchmark: Benchmark) -> dict[str, str]:
