@@ -65,6 +65,8 @@ lock: $(INSTALLED)  ## resolve the lock files again from setup.cfg and each back
 	@echo torch | $(LOCK_NEMO) --excludes /dev/stdin --constraints nemo_backend/requirements-cuda.lock \
 		--output-file nemo_backend/requirements-cpu.lock
 	@cat nemo_backend/torch-cpu.in >> nemo_backend/requirements-cpu.lock
+	@$(LOCK) --config-file nemo_backend/bridge-uv.toml --python-platform x86_64-manylinux_2_28 --python-version 3.12 \
+		--emit-build-options nemo_backend/requirements-bridge.in --output-file nemo_backend/requirements-bridge.lock
 
 $(CREATED):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

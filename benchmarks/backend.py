@@ -44,6 +44,7 @@ class LockFile(Value, frozen=True):
     size_gb: float
     offered: str = ""  # a requirement that pip's package index must offer to use the lock; empty: no such requirement
     cuda: tuple[int, int] | None = None  # the CUDA version of its libraries; None: the lock is not for GPUs
+    complete: bool = True  # False: it lacks packages that others in it declare, and `uv pip check` would fail
 
 
 class EnvironmentSpec(Value, frozen=True):

@@ -1,7 +1,7 @@
 """The NeMo backend: the backend interface for its three kinds of engine. It imports no framework.
 
-`nemo` is NeMo 2.x with a Stepmark worker inside. `bridge` is Megatron-Bridge, NVIDIA's successor, only for GPUs. Each
-MLPerf submission is a separate engine.
+`nemo` is NeMo 2.x and `bridge` is Megatron-Bridge, its successor, each with a Stepmark worker inside. Each MLPerf
+submission is a separate engine.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,6 +33,8 @@ NEMO, BRIDGE = "nemo", "bridge"
 
 class Engine(Protocol):
     """The interface of the three planning modules."""
+
+    def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]: ...
 
     def environment(self, engine: str, platform: str) -> EnvironmentSpec: ...
 
@@ -115,7 +117,7 @@ class NemoBackend:
         return _engine(benchmark.engine).plan(benchmark)
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
-        return planning.needs_transformer_engine(benchmark) if benchmark.engine == NEMO else {}
+        return _engine(benchmark.engine).needs_transformer_engine(benchmark)
 
     def check_phase(self, benchmark: Benchmark) -> Phase:
         return _engine(benchmark.engine).check_phase(benchmark)
@@ -142,6 +144,13 @@ class NemoBackend:
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Return the program without fused kernels, and so without Transformer Engine: only arithmetic counts."""
+        if benchmark.engine == BRIDGE:
+            words = program("nemo_backend/inside/bridge_work_program.py")
+            return SideProgram(
+                command=[*words, *bridge_planning.command(benchmark)[len(words) :]],
+                environment=bridge_planning.variables(benchmark),
+                platform=benchmark.hardware.platform,
+            )
         if benchmark.engine != NEMO:
             return None
         plain = {

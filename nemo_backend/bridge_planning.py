@@ -1,8 +1,8 @@
-"""A Benchmark -> the command of a Megatron-Bridge run, in its container; and what that engine must refuse. Pure.
+"""A Benchmark -> the command of a Megatron-Bridge run, and what that engine must refuse. Pure.
 
-The program is Megatron-Bridge's own scripts/training/run_recipe.py: it takes a recipe by name, then `key=value`
-overrides of any field of its configuration. Everything Stepmark has resolved is stated as an override, so the run
-is the benchmark and not the recipe's defaults; what no override can say (the buffers of the tensor parallel
+The worker resolves a recipe of Megatron-Bridge by its name, then `key=value` overrides of any field of its
+configuration, as NVIDIA's scripts/training/run_recipe.py does. Everything Stepmark has resolved is an override, so
+the run is the benchmark and not the recipe's defaults. What no override can say (the buffers of the tensor parallel
 overlap, fused kernels) comes with the recipe that the knob `recipe` names.
 
 There are two kinds of recipe: a benchmark recipe is tuned for the hardware and precision in its name and brings mock
@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.assets import Repository, hub_home
-from benchmarks.backend import EnvironmentSpec
+from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
-from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, program, text_of
+from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, text_of
 from benchmarks.runs import first_check
 from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
-from nemo_backend import layout, profiles
-from nemo_backend.lora import AS_THEY_ARE, SEPARATE_TARGETS
+from nemo_backend import layout, megatron, profiles
 from nemo_backend.megatron import (
     DIMENSIONS,
     dataset_prefixes,
     dataset_refusals,
     dimensions,
+    fine_tuning_refusals,
     fp8_scaling_refusals,
     reserved,
     schedule_refusals,
@@ -38,7 +38,16 @@ VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
 # Megatron-Bridge 0.6.0 of 2026-08-19 is that of "NeMo Framework 26.08" (its release notes), and its Llama recipes and
 # settings are the wheel's; 26.06 holds 0.5.0, 26.04 0.4.0 (v0.6.0, docs/releases/software-versions.md; 2026-11-23).
 CONTAINER = "nvcr.io/nvidia/nemo:26.08"
-SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
+ENVIRONMENT_NAME = "megatron-bridge"
+# PyPI's torch is the CUDA build, which serves a CPU as well. Only Python 3.12 can have this Megatron-Bridge.
+LOCK = LockFile(
+    path=Path(__file__).with_name("requirements-bridge.lock"),
+    python_minimum=(3, 12),
+    python_maximum=(3, 12),
+    size_gb=5.2,
+    cuda=(13, 0),
+    complete=False,
+)
 
 PLACE = layout.PLACES["bridge"]
 SEQUENCE_PARALLEL = f"{PLACE}.sequence_parallel"
@@ -47,7 +56,7 @@ FP8_RECIPE = "mixed_precision.fp8_recipe"
 PRETRAINED = "checkpoint.pretrained_checkpoint"
 
 MADE_UP_DATA = ("mock", "synthetic")
-TASKS = {"pretrain": ("pretrain", "pretrain"), "lora": ("lora", "peft")}  # task -> --mode, and its word in names
+TASKS = {"pretrain": "pretrain", "lora": "peft"}  # task -> its word in names of recipes
 
 # Megatron-Bridge's defaults save checkpoints, evaluate, and log every tenth step.
 EVERY_RUN: Mapping[str, str] = {
@@ -60,6 +69,24 @@ EVERY_RUN: Mapping[str, str] = {
     "validation.eval_iters": "0",
     "tokenizer.use_tokenizer_vocab_size": "false",  # a tokenizer must not resize the model
 }
+
+# Settings for an environment without Transformer Engine, and those for a CPU as well.
+WITHOUT_TRANSFORMER_ENGINE: Mapping[str, str] = {
+    "model.transformer_impl": "local",
+    "model.apply_rope_fusion": "false",
+    "model.cross_entropy_fusion_impl": "native",
+    "model.cross_entropy_loss_fusion": "false",  # Megatron's own fused loss rounds its gradient to bf16, also in fp32
+    "model.gradient_accumulation_fusion": "false",
+    "model.masked_softmax_fusion": "false",
+    "model.persist_layer_norm": "false",
+}
+ON_A_CPU: Mapping[str, str] = {
+    "dist.distributed_backend": "gloo",
+    "dist.disable_jit_fuser": "true",
+    "dataset.num_workers": "0",
+}
+RECOMPUTE, CONTEXT = "model.recompute_granularity", f"{PLACE}.{layout.SIZES['context']}"
+OVERLAPPED, BATCHED = "model.overlap_p2p_comm", "model.batch_p2p_comm"
 
 # Megatron's word for how fp8 numbers are scaled -> its word in names of recipes, and its mixed precision.
 FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
@@ -115,54 +142,84 @@ def hub_repository(model: str) -> Repository | None:
 
 
 def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
-    return EnvironmentSpec(name=CONTAINER, locks=(), import_check="megatron.bridge", image=CONTAINER)
+    return EnvironmentSpec(
+        name=ENVIRONMENT_NAME,
+        locks=(LOCK,) if platform in ("cpu", "cuda") else (),
+        import_check="megatron.core",  # Bridge imports Transformer Engine; the worker replaces it
+        image=CONTAINER,
+        import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},  # see planning.py
+    )
+
+
+def lacks_transformer_engine(benchmark: Benchmark) -> bool:
+    """Return whether the run does without Transformer Engine, which virtual environments do not have."""
+    in_venv = benchmark.site.runtime == "venv" and not needs_transformer_engine(benchmark)
+    return benchmark.hardware.kind == "cpu" or in_venv
+
+
+def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
+    """Return each feature that needs Transformer Engine -> the flag that avoids it."""
+    knobs = benchmark.settings.knobs
+    wanted = {
+        "a benchmark recipe": (is_benchmark_recipe(benchmark), "--runtime=container"),
+        "fp8": (benchmark.dtype == "fp8", "--dtype=bf16"),
+        "context parallelism": (benchmark.parallelism.context > 1, f"--set={CONTEXT}=1"),
+        "sequence parallelism": (knobs.get(SEQUENCE_PARALLEL, False), f"--set={SEQUENCE_PARALLEL}=false"),
+    }
+    return {name: flag for name, (needed, flag) in wanted.items() if needed}
 
 
 # --- the plan -----------------------------------------------------------------------------------
 
 
-def plan(benchmark: Benchmark) -> Plan:
+def variables(benchmark: Benchmark) -> dict[str, str]:
     cache = hub_home(benchmark.site)
     # The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token.
-    variables = {
+    # On a CPU, a CUDA build would take a GPU, and torch.compile would compile functions on import.
+    on_a_cpu = {"CUDA_VISIBLE_DEVICES": "", "TORCHDYNAMO_DISABLE": "1"}
+    return {
+        **(on_a_cpu if benchmark.hardware.kind == "cpu" else {}),
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         **({"HF_HOME": str(cache)} if cache else {}),
         **benchmark.settings.environment,
     }
-    perf = profiles.perf_phase(benchmark, command(benchmark), variables, [f"{cache}:{cache}"] if cache else [])
-    return Plan(backend=benchmark.backend, environment_name=benchmark.settings.image or CONTAINER, phases=[perf])
+
+
+def plan(benchmark: Benchmark) -> Plan:
+    cache = hub_home(benchmark.site)
+    perf = profiles.perf_phase(
+        benchmark, command(benchmark), variables(benchmark), [f"{cache}:{cache}"] if cache else []
+    )
+    unfused = benchmark.hardware.kind != "cpu" and lacks_transformer_engine(benchmark)
+    notes = [megatron.UNFUSED_ATTENTION] if unfused else []
+    return Plan(backend=benchmark.backend, environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)
 
 
 def command(benchmark: Benchmark) -> list[str]:
-    """Return the command that a user of Megatron-Bridge would type in its container, once per GPU."""
-    mode, _ = TASKS[benchmark.task]
-    kind = "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
-    preset = "mock" if benchmark.data in MADE_UP_DATA else kind
-    return [
-        "{python}",
-        SCRIPT,
+    """Return the command of the worker, which is started once per device."""
+    own = [
         f"--recipe={benchmark.settings.knobs['recipe']}",
-        f"--mode={mode}",
-        *([] if is_benchmark_recipe(benchmark) else [f"--dataset={preset}"]),
-        *words(overrides(benchmark)),
+        *([] if is_benchmark_recipe(benchmark) else ["--library"]),
+        *_dataset(benchmark),
+        *([] if hub_repository(benchmark.model.name) else ["--stated_model"]),
     ]
+    return profiles.worker_command(benchmark, "bridge_worker.py", own, words(overrides(benchmark)))
+
+
+def _dataset(benchmark: Benchmark) -> list[str]:
+    """Mock data for recipes that read text, or text for those that do not. run_recipe.py has the same presets."""
+    if benchmark.data in MADE_UP_DATA:
+        own = is_benchmark_recipe(benchmark) and benchmark.task == "pretrain"
+        return [] if own else ["--dataset=mock"]
+    kind = "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
+    return [] if is_benchmark_recipe(benchmark) else [f"--dataset={kind}"]
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """Return the phase that checks one node before the others start, with the run's command as arguments."""
+    """The same worker with the same settings, which builds the run's configuration and trains nothing."""
     (trains,) = plan(benchmark).phases
-    _, *run = command(benchmark)
-    look = [
-        *program("nemo_backend/inside/bridge_check.py"),
-        "--events_dir={phase_dir}",
-        f"--processes={benchmark.gpus}",
-        f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
-        *(f"--device_name={name}" for name in benchmark.hardware.device_names),
-        "--",
-        *run,
-    ]
-    return first_check.check_phase(trains, look)
+    return first_check.check_phase(trains, first_check.with_option(command(benchmark)))
 
 
 def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
@@ -200,7 +257,13 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
             if key not in stated_otherwise
         },
         **_layout(benchmark),
-        **profiles.bridge_settings(benchmark.instruments.profiling),
+        **(WITHOUT_TRANSFORMER_ENGINE if lacks_transformer_engine(benchmark) else {}),
+        **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
+        **{
+            key: hydra_text(key, value)
+            for key, value in benchmark.settings.knobs.items()
+            if key in benchmark.settings.overrides and key not in stated_otherwise
+        },
     }
 
 
@@ -214,13 +277,18 @@ def _layout(benchmark: Benchmark) -> dict[str, str]:
     sizes = {f"{PLACE}.{size}": str(getattr(share, axis)) for axis, size in layout.SIZES.items()}
     if share.virtual_pipeline == 1:
         sizes[f"{PLACE}.{layout.SIZES['virtual_pipeline']}"] = "null"
-    return {**sizes, SEQUENCE_PARALLEL: text_of(benchmark.settings.knobs.get(SEQUENCE_PARALLEL, share.tensor > 1))}
+    if share.pipeline > 1 and not is_benchmark_recipe(benchmark):
+        sizes["model.pipeline_dtype"] = "float32" if benchmark.dtype == "fp32" else "bfloat16"
+    shares_sequence = share.tensor > 1 and not lacks_transformer_engine(benchmark)
+    return {**sizes, SEQUENCE_PARALLEL: text_of(benchmark.settings.knobs.get(SEQUENCE_PARALLEL, shares_sequence))}
 
 
 def _precision(benchmark: Benchmark) -> dict[str, str]:
     """A benchmark recipe holds its precision as fields, a library recipe takes the name of a whole."""
     if is_benchmark_recipe(benchmark):
         return {"mixed_precision.bf16": "true", **({FP8: "null"} if benchmark.dtype == "bf16" else {})}
+    if benchmark.dtype == "fp32":
+        return {"mixed_precision": "null"}
     if benchmark.dtype == "bf16":
         return {"mixed_precision": "bf16_mixed"}
     _, name = FP8_SCALINGS[str(benchmark.settings.knobs[FP8_RECIPE])]
@@ -229,15 +297,21 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
 
 def _data(benchmark: Benchmark) -> dict[str, str]:
     """Mock data, or the folder of --data: indexed tokens to pretrain on, questions and answers for LoRA."""
-    if benchmark.task != "pretrain":
-        if benchmark.data in MADE_UP_DATA:
-            return {}
-        return {"dataset.dataset_root": quoted(benchmark.data)}
+    made_up = benchmark.data in MADE_UP_DATA
+    if benchmark.task == "lora" and not made_up:
+        return {
+            "dataset.dataset_root": quoted(benchmark.data),
+            "dataset.dataset_kwargs": "{pad_to_max_length:true}",
+            "tokenizer.tokenizer_type": "HuggingFaceTokenizer",
+            "tokenizer.tokenizer_model": quoted(f"{benchmark.data}/tokenizer"),
+        }
+    if benchmark.task == "lora" and is_benchmark_recipe(benchmark):
+        return {"dataset.split": "'99990,8,2'"}  # as run_recipe.py
     tokens = {
         "tokenizer.tokenizer_type": "NullTokenizer",
         "tokenizer.vocab_size": str(benchmark.model.vocabulary_size),
     }
-    if benchmark.data in MADE_UP_DATA:
+    if made_up:
         return {**tokens, "dataset.blend": "null", "dataset.data_path": "null"}
     folder = Path(benchmark.data)
     paths = ",".join(quoted(str(folder / prefix)) for prefix in dataset_prefixes(folder))
@@ -267,14 +341,7 @@ def quoted(text: str) -> str:
 
 
 def refuses_hardware(hardware: Hardware) -> RequestError | None:
-    if hardware.platform == "cuda":
-        return None
-    return RequestError(
-        f"Megatron-Bridge does not run on {hardware.title}",
-        where=f"--engine=bridge --hardware={hardware.name}",
-        why="it always imports NVIDIA's Transformer Engine and needs CUDA; engine nemo also runs on a CPU",
-        next_command="--engine=nemo",
-    )
+    return megatron.refuses_hardware("bridge", "Megatron-Bridge", hardware)
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
@@ -284,7 +351,8 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     has started. The job's first check finds other wrong overrides on one node.
     """
     schedule = partial(schedule_refusals, place=PLACE)
-    for rules in (_refuse_settings, _refuse_precision, _refuse_recipe, schedule, _refuse_adapters, _refuse_data):
+    rows = (_refuse_settings, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs, schedule)
+    for rules in (*rows, _refuse_adapters, _refuse_data):
         found = list(rules(benchmark))
         if found:
             return found
@@ -316,11 +384,17 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
-    """A recipe's name begins with the model, in Stepmark's words too, names the task, and may name the precision."""
-    _, task = TASKS[benchmark.task]
+    """A recipe's name begins with the model, in Stepmark's words too, names the task, and may name the precision.
+
+    A model that NVIDIA has no recipe for takes any of the library, with all its dimensions as overrides.
+    """
+    task = TASKS[benchmark.task]
     precision, _ = FP8_SCALINGS.get(str(benchmark.settings.knobs.get(FP8_RECIPE)), ("bf16", ""))
     name = str(benchmark.settings.knobs.get("recipe", ""))
-    known = [one for one in recipes() if one.startswith(f"{benchmark.model.name}_") and f"_{task}_" in one]
+    listed, model = recipes(), f"{benchmark.model.name}_"
+    if hub_repository(benchmark.model.name) is None:
+        listed, model = frozenset(_listed()["library_recipes"]), ""
+    known = [one for one in listed if one.startswith(model) and f"_{task}_" in one]
     precisions = {one: PRECISION_IN_NAME.search(one) for one in known}
     fitting = sorted(one for one, found in precisions.items() if found is None or found[1] == precision)
     if name not in fitting:
@@ -333,33 +407,53 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
         )
 
 
+def _refuse_on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
+    if benchmark.hardware.kind != "cpu":
+        return
+    yield from megatron.cpu_refusals(benchmark, RECOMPUTE, CONTEXT)
+    if benchmark.settings.knobs.get(SEQUENCE_PARALLEL):
+        place = f"--set={SEQUENCE_PARALLEL}"
+        why = "the norm of an environment without Transformer Engine refuses it"
+        yield RequestError("sequence parallelism needs a GPU", where=place, why=why, next_command=f"{place}=false")
+
+
+def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Refuse a batch of sends and receives between two stages that are each other's neighbours on both sides."""
+    share, knobs = benchmark.parallelism, benchmark.settings.knobs
+    if share.pipeline != 2 or share.virtual_pipeline == 1 or is_benchmark_recipe(benchmark):
+        return
+    if knobs.get(OVERLAPPED) is not True or knobs.get(BATCHED) is not False:
+        yield RequestError(
+            "an interleaved pipeline of two stages trains with wrong gradients",
+            where=f"--set={PLACE}.{layout.SIZES['virtual_pipeline']}={share.virtual_pipeline}",
+            why="both neighbours of a stage are the same process, and batched messages between them can be mistaken",
+            next_command=f"--set={OVERLAPPED}=true --set={BATCHED}=false",
+        )
+
+
 def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.task == "lora" and PRETRAINED not in benchmark.settings.knobs:
+    unread = benchmark.task == "lora" and PRETRAINED not in benchmark.settings.knobs
+    if unread and hub_repository(benchmark.model.name):
         yield RequestError(
             "Megatron-Bridge trains adapters only with a pretrained checkpoint",
             where=f"--set={PRETRAINED}",
             why=f"DIR in --set={PRETRAINED}=DIR is a Megatron checkpoint or a Hugging Face model folder of "
             f"{benchmark.model.name}; the speed does not depend on its weights",
         )
-    if benchmark.lora and set(benchmark.lora.targets) & set(SEPARATE_TARGETS.values()):
-        yield RequestError(
-            "engine bridge trains adapters only on Megatron's fused matrices",
-            where="--set=peft.target_modules",
-            why="the recipes of Megatron-Bridge support only its LoRA; engine nemo also adapts separate matrices",
-            next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
-        )
 
 
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
-    made_up, tuned = benchmark.data in MADE_UP_DATA, is_benchmark_recipe(benchmark)
-    if benchmark.task == "pretrain" and not made_up:
+    if benchmark.data in MADE_UP_DATA:
+        return
+    if benchmark.task == "pretrain":
         yield from dataset_refusals(Path(benchmark.data))
-    if benchmark.task == "lora" and made_up != tuned:
-        only = "its own mock data" if tuned else "real text"
+    elif is_benchmark_recipe(benchmark):
         yield RequestError(
-            f"recipe {benchmark.settings.knobs['recipe']} trains adapters on {only} only",
+            f"recipe {benchmark.settings.knobs['recipe']} trains adapters on its own mock data only",
             where=f"--data={benchmark.data}",
-            why="run_recipe.py uses mock data for benchmark recipes; for others, pass --data=DIR with "
-            "training.jsonl and validation.jsonl (fields input and output)",
-            next_command="--data=" if tuned else "",
+            why="benchmark recipes have mock data; a library recipe reads training.jsonl and validation.jsonl "
+            "(fields input and output)",
+            next_command="--data=",
         )
+    else:
+        yield from fine_tuning_refusals(Path(benchmark.data))

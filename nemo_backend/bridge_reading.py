@@ -1,21 +1,21 @@
-"""Read the steps, facts and ends of a Megatron-Bridge run from the rank-*.log of its phase folder.
+"""Read a Megatron-Bridge run: what the worker wrote, and Bridge's own times of the steps from its log.
 
-No worker of Stepmark runs inside Megatron-Bridge, so only its own lines are available. The last rank prints the
-steps, which are recorded as rank 0's; rank 0 prints nearly all other lines. Values that Megatron-Bridge does not
-print are unknown.
+The last rank prints the steps, and only ranks of the last pipeline stage have a loss. An older Megatron-Bridge has no
+callbacks and so no clock of Stepmark. Then its log is all there is: rank 0 prints nearly all other lines, and values
+that Megatron-Bridge does not print are unknown.
 
 Megatron's iterations count from 1, a run's steps from 0: iteration 1 is step 0. The lines are Megatron-Bridge 0.6.2's
 (training/{setup,initialize,pretrain,train}.py) and Megatron-core 0.19.2's (megatron/training/models/dist_utils.py).
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.values import Benchmark, RunRecord, Step, WorkerEnd, WorkerFacts
-from nemo_backend import profiles
+from benchmarks.runs import worker_events
+from benchmarks.values import Benchmark, EachTime, RunRecord, Step, WorkerEnd, WorkerFacts
 from nemo_backend.logs import MEGATRON, follow_log, read_log
 
 MESH = {
@@ -62,24 +62,57 @@ class Logs:
 
 
 def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+    record = worker_events.read_phase(phase_dir, attempt)
     logs = [path for path in phase_dir.glob("rank-*.log") if _rank(path).isdecimal()]
     logs.sort(key=lambda path: int(_rank(path)))
     printed, unreadable = read_log(logs[-1], MEGATRON, attempt) if logs else ([], [])
     steps = _from_zero(printed)
+    if record.facts or any(True for _ in record.steps):
+        of_last = worker_events.follow(phase_dir, attempt, benchmark.gpus - 1)()
+        whole = EachTime(lambda: _completed(record.steps, of_last, steps))
+        return msgspec.structs.replace(record, steps=whole)
     texts = Logs(logs)
+    broken = [end for end in record.ends if end.status != "done"]
     return RunRecord(
         attempt=attempt,
         facts=_facts(texts, len(logs)),
-        steps=profiles.mark_disturbed(steps, benchmark.instruments.profiling),
-        ends=_ends(texts, steps),
-        unreadable=unreadable,
+        steps=steps,
+        ends=broken or _ends(texts, steps),
+        unreadable=record.unreadable + unreadable,
     )
 
 
+def _completed(clocked: Iterable[Step], of_last: list[Step], printed: list[Step]) -> Iterator[Step]:
+    """Yield the worker's steps, those of rank 0 with the loss of the last rank and the time that Bridge printed."""
+    losses, by_bridge = ({step.step: step for step in steps} for steps in (of_last, printed))
+    for step in clocked:
+        own = by_bridge.get(step.step)
+        if step.rank or own is None:
+            yield step
+            continue
+        yield msgspec.structs.replace(
+            step,
+            loss=losses[step.step].loss if step.loss is None and step.step in losses else step.loss,
+            excluded_because=step.excluded_because or own.excluded_because,
+            framework_seconds=own.framework_seconds,
+            framework_tflops_per_device=own.framework_tflops_per_device or None,  # 0.0: too small to print
+        )
+
+
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    """New steps at each call, each once."""
-    news = follow_log(phase_dir / f"rank-{benchmark.gpus - 1}.log", MEGATRON, attempt)
-    return lambda: profiles.mark_disturbed(_from_zero(news()), benchmark.instruments.profiling)
+    """New steps at each call, each once: the worker's of the last rank, which has the loss, or those of its log."""
+    last = benchmark.gpus - 1
+    events = worker_events.follow(phase_dir, attempt, last)
+    log = follow_log(phase_dir / f"rank-{last}.log", MEGATRON, attempt)
+    clocked = False
+
+    def news() -> list[Step]:
+        nonlocal clocked
+        printed, found = _from_zero(log()), events()  # in this order: a step is written before it is printed
+        clocked = clocked or bool(found)
+        return found if clocked else printed
+
+    return news
 
 
 def _rank(log: Path) -> str:

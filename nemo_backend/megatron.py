@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import whole
-from benchmarks.values import Benchmark, Model, Scalar
+from benchmarks.values import Benchmark, Hardware, Model, Scalar
 
 # Megatron's names of a model's dimensions. Stated in every run, so that they cannot be another's defaults.
 DIMENSIONS = {
@@ -22,6 +22,10 @@ DIMENSIONS = {
     "rotary_base": "rope_theta",
     "layernorm_epsilon": "norm_epsilon",
 }
+
+UNFUSED_ATTENTION = (
+    "attention runs as unfused PyTorch matmuls, because a venv has no Transformer Engine (containers do)"
+)
 
 # How fp8 numbers are scaled -> the GPUs that can.
 HOPPER = frozenset({"h100", "h100_pcie", "h200"})
@@ -60,6 +64,38 @@ def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[Request
             why=f"it supports: {', '.join(possible) or 'no known scaling'}; their speeds differ",
             next_command=f"--set={setting}={possible[0]}" if possible else "--dtype=bf16",
         )
+
+
+# --- what a CPU cannot do -----------------------------------------------------------------------
+
+
+def refuses_hardware(engine: str, title: str, hardware: Hardware) -> RequestError | None:
+    if hardware.platform in ("cuda", "cpu"):
+        return None
+    return RequestError(
+        f"{title} does not run on {hardware.title}",
+        where=f"--engine={engine} --hardware={hardware.name}",
+        why=f"Stepmark runs it on CUDA or, with redirected GPU calls, on a CPU, but not on {hardware.platform}",
+        next_command="--backend=jax",
+    )
+
+
+def cpu_refusals(benchmark: Benchmark, recompute: str, context: str) -> Iterator[RequestError]:
+    """Refuse on a CPU what needs CUDA; the engine's names of two settings are given."""
+    dropout = benchmark.lora is not None and benchmark.lora.dropout > 0
+    for asked, what, setting, why in (
+        (
+            recompute in benchmark.settings.knobs,
+            "recomputation",
+            recompute,
+            "Megatron saves CUDA's random state for it",
+        ),
+        (benchmark.parallelism.context > 1, "context parallelism", context, "Transformer Engine shares the sequence"),
+        (dropout, "dropout", "peft.dropout", "Megatron uses CUDA's random state"),
+    ):
+        if asked:
+            place = f"--set={setting}"
+            yield RequestError(f"{what} needs a GPU", where=place, why=why, next_command=place)
 
 
 # --- what Megatron's schedules ask for ------------------------------------------------------------
@@ -134,4 +170,18 @@ def dataset_refusals(folder: Path) -> Iterator[RequestError]:
             why="Megatron pretrains on pairs of .bin and .idx files; run this command in Megatron-LM to make them",
             next_command=f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME"
             " --append-eod --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER",
+        )
+
+
+FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.json")
+
+
+def fine_tuning_refusals(folder: Path) -> Iterator[RequestError]:
+    missing = [name for name in FINE_TUNING_FILES if not (folder / name).is_file()]
+    if missing:
+        yield RequestError(
+            f"the folder has no {missing[0]}",
+            where=f"--data={folder}",
+            why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
+            next_command="python launch/setup.py --model=llama3_70b --task=lora",
         )

@@ -7,7 +7,7 @@ from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
 from benchmarks.values import Benchmark, NumberBytes, Recompute, Scalar, Storage
 from nemo_backend import layout
-from nemo_backend.bridge_planning import is_benchmark_recipe
+from nemo_backend.bridge_planning import is_benchmark_recipe, lacks_transformer_engine
 from nemo_backend.layout import FSDP
 from nemo_backend.planning import attends_by_megatron
 
@@ -56,7 +56,7 @@ def storage(benchmark: Benchmark) -> Storage:
         ),
         optimizer_replicas=share.data * share.context if distributed else 1,
         gathers_layers=bool(knobs.get(FSDP, False)),
-        writes_attention_scores=not on_bridge and attends_by_megatron(benchmark),
+        writes_attention_scores=(lacks_transformer_engine if on_bridge else attends_by_megatron)(benchmark),
         usable_fraction=USABLE,
         recompute=_recompute(model, modules, again),
         input_only_layers=again,

@@ -218,6 +218,10 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
     )
 
 
+def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:  # noqa: ARG001 - its container has it
+    return {}
+
+
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """Return the refusals, without consequences of an earlier one."""
     return (

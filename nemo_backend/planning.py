@@ -11,25 +11,24 @@ from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
     FILLED,
     model_without_settings,
-    program,
-    slowdown_option,
     without_effect,
     words_of,
 )
 from benchmarks.runs import first_check, worker_events
 from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
-from nemo_backend import layout, lora, profiles
+from nemo_backend import layout, lora, megatron, profiles
 from nemo_backend.megatron import (
     DIMENSIONS,
+    cpu_refusals,
     dataset_refusals,
     dimensions,
+    fine_tuning_refusals,
     fp8_scaling_refusals,
     reserved,
     schedule_refusals,
 )
 
 MOCK = "mock"
-FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.json")
 NONE = "none"
 STRATEGY = layout.PLACES["nemo"]
 
@@ -89,9 +88,6 @@ PRECISIONS: dict[str, dict[str, Scalar]] = {
 MODEL = "model.config"
 MODEL_CLASS = "model.config_class"
 
-UNFUSED_ATTENTION = (
-    "attention runs as unfused PyTorch matmuls, because a venv has no Transformer Engine (containers do)"
-)
 RECOMPUTE = f"{MODEL}.recompute_granularity"
 FP8_RECIPE = "trainer.plugins.fp8_recipe"
 CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"
@@ -189,22 +185,8 @@ def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
 
 
 def worker_command(benchmark: Benchmark) -> list[str]:
-    return [
-        *program("nemo_backend/inside/worker.py"),
-        "--events_dir={phase_dir}",
-        f"--processes={benchmark.gpus}",
-        f"--devices={benchmark.gpus}",
-        *(f"--device_name={name}" for name in benchmark.hardware.device_names),
-        f"--task={benchmark.trains}",
-        f"--data={benchmark.data}",
-        f"--vocabulary_size={benchmark.model.vocabulary_size}",
-        f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
-        f"--tokens_per_step={benchmark.tokens_per_step}",
-        *profiles.worker_options(benchmark.instruments.profiling),
-        *slowdown_option(benchmark),
-        "--",
-        *words_of(nemo_settings(benchmark)),
-    ]
+    own = [f"--vocabulary_size={benchmark.model.vocabulary_size}"]
+    return profiles.worker_command(benchmark, "worker.py", own, words_of(nemo_settings(benchmark)))
 
 
 def variables(benchmark: Benchmark) -> dict[str, str]:
@@ -221,7 +203,7 @@ def variables(benchmark: Benchmark) -> dict[str, str]:
 def plan(benchmark: Benchmark) -> Plan:
     perf = profiles.perf_phase(benchmark, worker_command(benchmark), variables(benchmark))
     unfused = benchmark.hardware.kind != "cpu" and attends_by_megatron(benchmark)
-    notes = [UNFUSED_ATTENTION] if unfused else []
+    notes = [megatron.UNFUSED_ATTENTION] if unfused else []
     return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)
 
 
@@ -243,14 +225,7 @@ def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], 
 
 
 def refuses_hardware(hardware: Hardware) -> RequestError | None:
-    if hardware.platform in ("cuda", "cpu"):
-        return None
-    return RequestError(
-        f"NeMo does not run on {hardware.title}",
-        where=f"--hardware={hardware.name}",
-        why=f"Stepmark runs it on CUDA or, with redirected GPU calls, on a CPU, but not on {hardware.platform}",
-        next_command="--backend=jax",
-    )
+    return megatron.refuses_hardware("nemo", "NeMo", hardware)
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
@@ -258,7 +233,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
         *model_without_settings(benchmark, MODEL_CLASS),
         *_settings(benchmark),
         *lora.refusals(benchmark),
-        *(_on_a_cpu(benchmark) if benchmark.hardware.kind == "cpu" else ()),
+        *(cpu_refusals(benchmark, RECOMPUTE, CONTEXT) if benchmark.hardware.kind == "cpu" else ()),
         *schedule_refusals(benchmark, STRATEGY),
         *_data(benchmark),
     ]
@@ -279,23 +254,6 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield without_effect(name, benchmark.dtype, "--dtype=fp8")
     if FP8_RECIPE in benchmark.settings.knobs:
         yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
-
-
-def _on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
-    dropout = benchmark.lora is not None and benchmark.lora.dropout > 0
-    for asked, what, setting, why in (
-        (
-            RECOMPUTE in benchmark.settings.knobs,
-            "recomputation",
-            RECOMPUTE,
-            "Megatron saves CUDA's random state for it",
-        ),
-        (benchmark.parallelism.context > 1, "context parallelism", CONTEXT, "Transformer Engine shares the sequence"),
-        (dropout, "dropout", "peft.dropout", "Megatron uses CUDA's random state"),
-    ):
-        if asked:
-            place = f"--set={setting}"
-            yield RequestError(f"{what} needs a GPU", where=place, why=why, next_command=place)
 
 
 # Defaults of Llama's configuration in NeMo 2.7.3 that Megatron 0.15.3 asserts, or imports a kernel of Transformer
@@ -334,15 +292,5 @@ def attends_by_megatron(benchmark: Benchmark) -> bool:
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:
     if benchmark.data == MOCK:
         return
-    folder = Path(benchmark.data)
-    if benchmark.task == "pretrain":
-        yield from dataset_refusals(folder)
-        return
-    missing = [name for name in FINE_TUNING_FILES if not (folder / name).is_file()]
-    if missing:
-        yield RequestError(
-            f"the folder has no {missing[0]}",
-            where=f"--data={folder}",
-            why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
-            next_command="python launch/setup.py --model=llama3_70b --task=lora",
-        )
+    rule = dataset_refusals if benchmark.task == "pretrain" else fine_tuning_refusals
+    yield from rule(Path(benchmark.data))

@@ -1,12 +1,8 @@
-"""The phase that trains, of either engine, and what --profile does to it and to its steps. Pure.
-
-The recording itself is NeMo's worker's and Megatron-Bridge's own (its settings profiling.*).
-"""
+"""The phase that trains, of either engine, its worker's command, and what --profile does to them. Pure."""
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
+from benchmarks.request.framework import program, slowdown_option
 from benchmarks.request.profiling import (
     disturbed_steps,
     nccl_trace_environment,
@@ -14,7 +10,7 @@ from benchmarks.request.profiling import (
     under_nsys,
 )
 from benchmarks.text import spans_text
-from benchmarks.values import PROFILER, Benchmark, Phase, Profiling, Step
+from benchmarks.values import Benchmark, Phase, Profiling
 
 NSYS = "nsys"
 NCCL = "nccl"
@@ -44,8 +40,28 @@ def perf_phase(
     )
 
 
-def worker_options(profiling: Profiling | None) -> list[str]:
-    """Return the options of NeMo's worker: where to begin and end, on which ranks, and which steps to mark."""
+def worker_command(benchmark: Benchmark, worker: str, own: list[str], settings: list[str]) -> list[str]:
+    """Return the command of an engine's worker, with the options that both workers take, then its `own`."""
+    return [
+        *program(f"nemo_backend/inside/{worker}"),
+        "--events_dir={phase_dir}",
+        f"--processes={benchmark.gpus}",
+        f"--devices={benchmark.gpus}",
+        *(f"--device_name={name}" for name in benchmark.hardware.device_names),
+        f"--task={benchmark.trains}",
+        f"--data={benchmark.data}",
+        *own,
+        f"--tasks_per_node={benchmark.gpus // benchmark.nodes}",
+        f"--tokens_per_step={benchmark.tokens_per_step}",
+        *_recording(benchmark.instruments.profiling),
+        *slowdown_option(benchmark),
+        "--",
+        *settings,
+    ]
+
+
+def _recording(profiling: Profiling | None) -> list[str]:
+    """Return a worker's options for a recording: where to begin and end, on which ranks, and which steps to mark."""
     if profiling is None:
         return []
     disturbed = disturbed_steps(profiling)
@@ -53,27 +69,4 @@ def worker_options(profiling: Profiling | None) -> list[str]:
         f"--recorded_steps={profiling.start_step}-{profiling.stop_step}",
         f"--disturbed_steps={disturbed[0]}-{disturbed[-1]}",
         f"--recorded_ranks={spans_text(profiling.ranks)}",
-    ]
-
-
-def bridge_settings(profiling: Profiling | None) -> dict[str, str]:
-    """Megatron-Bridge begins before the step of one number, counted from 0, and ends before that of the other."""
-    if profiling is None:
-        return {}
-    return {
-        "profiling.use_nsys_profiler": "true",
-        "profiling.profile_step_start": str(profiling.start_step),
-        "profiling.profile_step_end": str(profiling.stop_step + 1),
-        "profiling.profile_ranks": f"[{','.join(map(str, profiling.ranks))}]",
-    }
-
-
-def mark_disturbed(steps: list[Step], profiling: Profiling | None) -> list[Step]:
-    """Mark the steps of a log that a profiler disturbed. A step that already has a reason keeps it."""
-    disturbed = disturbed_steps(profiling) if profiling else range(0)
-    return [
-        msgspec.structs.replace(step, excluded_because=PROFILER)
-        if step.step in disturbed and step.excluded_because is None
-        else step
-        for step in steps
     ]

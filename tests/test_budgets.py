@@ -40,7 +40,7 @@ BUDGETS = {
     "launch/assets": 340,
     "launch/campaigns": 380,
     "launch/campaigns/nights": 460,
-    "launch/checks": 540,
+    "launch/checks": 555,
     "launch/cli": 740,
     "launch/dashboards": 170,
     "launch/environments": 1_570,
@@ -53,12 +53,12 @@ BUDGETS = {
     "launch/sites": 870,
     "launch/slurm": 2_400,
     "launch/terminal": 490,
-    "nemo_backend": 2_210,
-    "nemo_backend/inside": 1_500,
+    "nemo_backend": 2_345,
+    "nemo_backend/inside": 1_900,
 }
-PRODUCT_LINES = 49_005
-TEST_LINES = 41_090
-PRODUCT_FILES = 334
+PRODUCT_LINES = 49_565
+TEST_LINES = 41_485
+PRODUCT_FILES = 336
 
 
 def lines_of(path: Path) -> int:

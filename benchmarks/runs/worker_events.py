@@ -96,15 +96,15 @@ def _steps(phase_dir: Path, attempt: int) -> Iterator[Step]:
     return (value for _, value in _values(phase_dir, attempt, []) if isinstance(value, Step))
 
 
-def follow(phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    """Return a function that returns the new steps of rank 0. An unfinished line waits for the next call."""
+def follow(phase_dir: Path, attempt: int, rank: int = 0) -> Callable[[], list[Step]]:
+    """Return a function that returns the new steps of a rank. An unfinished line waits for the next call."""
     offset = 0
 
     def new_steps() -> list[Step]:
         nonlocal offset
         found = []
         text = b""
-        with suppress(FileNotFoundError), files.opened(phase_dir / FIRST_RANK) as stream:
+        with suppress(FileNotFoundError), files.opened(phase_dir / f"events-rank{rank}.jsonl") as stream:
             stream.seek(offset)
             text = stream.read()
         whole = text[: text.rfind(b"\n") + 1]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.backend import Backend, ProvesWork, SideProgram, backends
+from benchmarks.compare.text import FRAMEWORKS
 from benchmarks.equivalence import equivalence
 from benchmarks.equivalence.equivalence import Proof, Side
 from benchmarks.equivalence.work import WorkCase, WorkReport, WorkRequest
@@ -19,7 +20,7 @@ from benchmarks.inside import work_kit
 from benchmarks.inside.work_kit import Arrays
 from benchmarks.model.flops import parameter_count
 from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Model, json_text
+from benchmarks.values import SUBMISSION_ENGINE, Benchmark, Model, json_text
 from launch.machine import machine_gpus
 from launch.running.side_program import run_side_program
 from launch.terminal.output import answer
@@ -34,11 +35,21 @@ SETTINGS = {"sequence_length": str(equivalence.SEQUENCE), "micro_batch_size": st
 
 
 class Contender(NamedTuple):
-    """A backend that takes part, its benchmark of the model, and the program that reports its results."""
+    """An engine that takes part, its benchmark of the model, and the program that reports its results."""
 
     backend: Backend
     benchmark: Benchmark
     program: SideProgram
+
+    @property
+    def name(self) -> str:
+        """Return the backend's name for its first engine, and the engine's for another."""
+        engine = self.benchmark.engine
+        return self.backend.name if engine == self.backend.engines[0] else engine
+
+    @property
+    def title(self) -> str:
+        return self.backend.title if self.name == self.backend.name else FRAMEWORKS.get(self.name, self.name)
 
 
 def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: Path) -> None:
@@ -56,8 +67,8 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
 def _trained(proof: Proof, contender: Contender, case: WorkCase, given: Arrays, folder: Path) -> Side:
     """Return a backend's results for the case, and add its versions and notes to the proof."""
     report, computed = train(contender, {AS_IT_IS: (case, given)}, folder)
-    proof.versions[contender.backend.name] = report.versions
-    proof.notes[contender.backend.name] = report.notes
+    proof.versions[contender.name] = report.versions
+    proof.notes[contender.name] = report.notes
     return computed[AS_IT_IS]
 
 
@@ -66,13 +77,13 @@ def train(
 ) -> tuple[WorkReport, dict[str, Side]]:
     """Run a backend's program once for all cases. Return its report, and the results of each case."""
     benchmark = contender.benchmark
-    folder = folder / benchmark.model.name / contender.backend.name
+    folder = folder / benchmark.model.name / contender.name
     for case_name, (_, given) in cases.items():
         (folder / case_name).mkdir(parents=True, exist_ok=True)
         work_kit.write(folder / case_name / work_kit.GIVEN, given)
     request = WorkRequest(cases={case_name: case for case_name, (case, _) in cases.items()})
     (folder / work_kit.REQUEST).write_text(json_text(request))
-    title = contender.backend.title
+    title = contender.title
     say(f"{benchmark.model.name}: {title} trains {equivalence.UPDATES + 1} steps ...")
     gpus = machine_gpus.chosen(benchmark)
     report = run_side_program(contender.backend, benchmark.engine, contender.program, folder, WorkReport, gpus=gpus)
@@ -87,21 +98,25 @@ def train(
 def contenders_for(
     model: Model, found: dict[str, Backend], task: str = "pretrain", dtype: str = "fp32", hardware: str = "cpu"
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Return the backends that can take part, sorted by name, and the reason for each of the others."""
+    """Return the engines that can take part, sorted by backend, and the reason for each of the others."""
     taking_part, left_out, known = [], {}, configs()
     settings = SETTINGS | (equivalence.ADAPTERS if task == "lora" else {})
-    for name, backend in sorted(found.items()):
+    engines = [(name, one, engine) for name, one in sorted(found.items()) for engine in one.engines]
+    for name, backend, engine in engines:
+        if engine.startswith(SUBMISSION_ENGINE):
+            continue
         request = Request(
-            backend=name, model=model.name, task=task, dtype=dtype, hardware=hardware, gpus=1, settings=settings
-        )
+            backend=name, engine=engine, model=model.name, task=task, dtype=dtype, hardware=hardware, gpus=1,
+            settings=settings,
+        )  # fmt: skip
         try:
             benchmark = resolve(machine_gpus.with_local_gpus(request, known, backend), known, backend)
         except RequestError as refusal:
-            left_out[name] = refusal.what
+            left_out[engine] = refusal.what
             continue
         program = backend.work_program(benchmark) if isinstance(backend, ProvesWork) else None
         if program is None:
-            left_out[name] = "it has no program that reports the results of its training steps"
+            left_out[engine] = "it has no program that reports the results of its training steps"
         else:
             taking_part.append(Contender(backend, benchmark, program))
     return taking_part, left_out
@@ -119,7 +134,7 @@ def _refuse(model: Model, taking_part: Sequence[Contender], left_out: dict[str, 
         )
     if len(taking_part) < 2:
         raise RequestError(
-            f"{model.name} cannot be compared, because that needs two backends",
+            f"{model.name} cannot be compared, because that needs two engines",
             where=f"--equivalence --model={model.name}",
             why="\n".join(f"{name}: {why}" for name, why in left_out.items())
             or f"installed: {', '.join(contender.backend.name for contender in taking_part) or 'none'}",

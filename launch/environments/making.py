@@ -103,7 +103,8 @@ def _fill(making: Making, show: Show) -> bool:
         return False
     install(making, show)
     show("checking")
-    _succeed(making, "`uv pip check`", making.uv_pip("check"))
+    if making.lock_file.complete:
+        _succeed(making, "`uv pip check`", making.uv_pip("check"))
     module, variables = making.spec.import_check, making.spec.import_variables
     import_it = f"import importlib, os; os.environ.update({variables!r}); importlib.import_module({module!r})"
     _succeed(making, f"importing {module}", [str(making.python), "-I", "-c", import_it])

@@ -1,75 +1,69 @@
 """Before the other nodes of a job are used: can Megatron-Bridge, on this one, build what the plan says?
 
-    bridge_check.py --events_dir=DIR --processes=N --tasks_per_node=N [--device_name=NAME...] -- SCRIPT ARGUMENTS...
-
-Runs by path inside NVIDIA's container. What follows `--` is the run's own command: run_recipe.py builds its whole
-configuration from it, for as many processes as the run has, and with --dry-run trains nothing.
+Runs inside Megatron-Bridge's environment, loaded by bridge_worker.py for --check. The configuration is the run's,
+made by the same code. Bridge then resolves it for all processes of the run, as it does first in training.
 """
 
-import argparse
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
-import worker_kit as kit  # noqa: E402
-
 PACKAGES = ("torch", "transformer-engine", "megatron-core", "megatron-bridge", "transformers", "numpy")
 ANOTHER_IMAGE = "pass --image with Megatron-Bridge 0.6"
 ANOTHER_SETTING = "pass --set with a value that this Megatron-Bridge accepts, or " + ANOTHER_IMAGE
 NO_CONFIGURATION = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "GatedRepoError", "couldn't connect to")
 FETCH = "export HF_TOKEN and download it with python launch/setup.py --site=NAME --model=MODEL --engine=bridge"
+LOCAL = "model.transformer_impl=local"
 
 
-def look(options):
+def look(options, work, kit):
     """{versions, devices}, or the first thing that is wrong."""
     asked = kit.load(HERE / "nemo_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
         versions = asked.list_versions(PACKAGES, kit)
     devices = asked.find_devices(options.tasks_per_node, options.device_name, kit)
-    asked.import_transformer_engine(["Megatron-Bridge"], kit)
+    asked.import_transformer_engine([] if LOCAL in options.settings else ["Megatron-Bridge"], kit)
     with kit.checking("Megatron-Bridge cannot be imported", ANOTHER_IMAGE):
-        import megatron.bridge  # noqa: F401
-    build_configuration(options)
+        on_cpu = work.imported()
+    try:
+        with kit.checking("Megatron-Bridge refuses the run's configuration", ANOTHER_SETTING):
+            found = work.prepared(on_cpu)
+            changed = unmet(found, options.settings)
+            resolve(found)
+    except kit.CheckFailure as failure:
+        if not any(word in str(failure) for word in NO_CONFIGURATION):
+            raise
+        what = "the model's configuration is not in HF_HOME, and the job is offline"
+        raise kit.CheckFailure(what, str(failure), FETCH) from failure
+    if changed:
+        raise kit.CheckFailure("Megatron-Bridge would train with different settings", changed[0], ANOTHER_SETTING)
     return {"versions": versions, "devices": devices}
 
 
-def build_configuration(options):
-    """Build it in a separate process, because run_recipe.py restarts itself with its recipe's variables."""
-    script, *arguments = options.command
-    if not Path(script).is_file():
-        raise kit.CheckFailure(f"{script} does not exist", "this image has different folders", ANOTHER_IMAGE)
-    written = f"logger.save_config_filepath={options.events_dir}/configuration.yaml"
-    done = subprocess.run(
-        [sys.executable, script, "--dry-run", *arguments, written],
-        env={**os.environ, "WORLD_SIZE": str(options.processes), "RANK": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    print(done.stdout, flush=True)
-    if done.returncode == 0:
-        return
-    last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), f"exit code {done.returncode}")
-    if any(word in done.stdout for word in NO_CONFIGURATION):
-        raise kit.CheckFailure("the model's configuration is not in HF_HOME, and the job is offline", last, FETCH)
-    raise kit.CheckFailure("run_recipe.py does not take the run's arguments", last, ANOTHER_SETTING)
+def resolve(found):
+    """Resolve and validate a configuration as pretrain() does first."""
+    from megatron.bridge.training.config import runtime_config_update
+
+    runtime_config_update(found)
 
 
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events_dir", required=True)
-    parser.add_argument("--processes", type=int, required=True)
-    parser.add_argument("--tasks_per_node", type=int, required=True)
-    parser.add_argument("--device_name", action="append", default=[])
-    parser.add_argument("command", nargs="+")
-    return parser.parse_args(argv)
+def unmet(found, words):
+    """Return the overrides that a configuration does not hold, because Bridge ignored them."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    wrong = []
+    for override in OverridesParser.create().parse_overrides(list(words)):
+        place = found
+        for name in override.key_or_group.split("."):
+            place = getattr(place, name, "missing")
+        if comparable(place) != comparable(override.value()):
+            wrong.append(f"{override.key_or_group} is {place}, but the plan has {override.value()}")
+    return wrong
 
 
-if __name__ == "__main__":
-    given = parse(sys.argv[1:])
-    kit.leave(kit.run_check(lambda: look(given), kit.EventFile(Path(given.events_dir) / "events-rank0.jsonl")))
+def comparable(value):
+    """Return a value as an override's text has it: a dtype by its name, a tuple as a list."""
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [comparable(one) for one in value]
+    return str(getattr(value, "name", value)).removeprefix("torch.")

@@ -1,11 +1,15 @@
 """Lets NeMo and Megatron train on a CPU: their requests for a CUDA device are answered with the CPU.
 
-NeMo 2.x and Megatron-core ask for torch.cuda.current_device(), .to("cuda"), streams and pinned memory
-without asking whether there is a GPU. No model, optimizer, loss or loop code is replaced here, and where
-CUDA exists nothing is done at all. Loaded by worker.py, inside NeMo's environment.
+NeMo 2.x, Megatron-Bridge and Megatron-core ask for torch.cuda.current_device(), .to("cuda"), streams and pinned
+memory without asking whether there is a GPU. No model, optimizer, loss or loop code is replaced here. Where CUDA
+exists, `install` does nothing. Each stand-in for Bridge replaces only what its environment lacks.
 """
 
+import builtins
 import contextlib
+import importlib.util
+import sys
+import types
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -87,3 +91,69 @@ class _Stream:
 
     def query(self):
         return True
+
+
+# --- what Megatron-Bridge 0.6 needs without Transformer Engine, without CUDA, or outside of its container -----------
+
+
+def before_bridge():
+    """Stand in for packages that Bridge imports without asking for them. It comes before the first import of it."""
+    if not importlib.util.find_spec("transformer_engine"):
+        _answer_the_import_of_transformer_engine()
+    if not importlib.util.find_spec("nvidia_resiliency_ext"):
+        # pretrain.py imports a class of it for a type hint. Its wheel needs a newer C library than Debian 12 has.
+        package, inprocess = (types.ModuleType(f"nvidia_resiliency_ext{end}") for end in ("", ".inprocess"))
+        package.__path__, package.inprocess = [], inprocess
+        inprocess.CallWrapper = type("CallWrapper", (), {})
+        sys.modules.update({module.__name__: module for module in (package, inprocess)})
+
+
+def _answer_the_import_of_transformer_engine():
+    """peft/lora_layers.py imports it without asking. Megatron-core asks, and must still see that it is missing."""
+    real = builtins.__import__
+
+    def imported(name, *rest, **named):
+        importer = (rest[0] if rest else {}) or {}
+        if name == "transformer_engine.pytorch" and importer.get("__name__") == "megatron.bridge.peft.lora_layers":
+            return _NoTransformerEngine
+        return real(name, *rest, **named)
+
+    builtins.__import__ = imported
+
+
+class _Absent(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+
+class _NoTransformerEngine(metaclass=_Absent):
+    """transformer_engine.pytorch, and each class in it: nothing is an instance of it."""
+
+
+def adapt_bridge(on_cpu):
+    """Adapt Bridge to its environment, once it is imported."""
+    from megatron.bridge.peft import utils
+    from megatron.bridge.training import initialize, setup
+
+    if not importlib.util.find_spec("transformer_engine"):
+        # Megatron-core has the names of Transformer Engine as None, which Bridge takes for classes.
+        utils.HAVE_TE = False
+    with contextlib.suppress(ImportError):
+        from megatron.core.datasets import helpers_cpp  # noqa: F401
+
+        # Bridge runs `make` for these, and exits if that fails. The wheel has them compiled, and no Makefile.
+        initialize.compile_helpers = lambda: None
+    if on_cpu:
+        # Bridge does not pass on that no GPU is needed.
+        started = initialize.initialize_megatron
+        setup.initialize_megatron = lambda *a, **k: started(*a, **{**k, "allow_no_cuda": True})
+        fork_no_random_state()
+
+
+def fork_no_random_state():
+    """Megatron's random state is CUDA's own. Without dropout, one that forks nothing will do."""
+    from megatron.core.tensor_parallel.random import initialize_rng_tracker
+
+    initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)

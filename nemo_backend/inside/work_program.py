@@ -50,38 +50,15 @@ def settings_for_case(words, case, build):
 
 
 class Training:
-    """The model as NeMo's strategy makes it for a run, and its optimizer."""
+    """A model in Megatron's data parallel wrapper, as its framework makes it for a run, and its optimizer.
 
-    def __init__(self, settings, case, tokenizer, build):
-        from lightning.pytorch.trainer.states import TrainerFn
+    A framework has optimizer_of_weights(), finalize() and set_rates(rate).
+    """
 
-        model = build.model_of(settings, tokenizer)
-        if case["decays_norms"]:
-            model.optim.no_weight_decay_cond = lambda _name, _parameter: False
-        trainer = build.trainer_of(settings, [])
-        trainer.state.fn = TrainerFn.FITTING
-        strategy = trainer.strategy
-        strategy.connect(model)
-        strategy.setup_environment()
-        strategy.trainer = trainer
-        model.configure_model()
-        strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped below
-        strategy._init_model_parallel = not settings["peft"]  # adapters are put into it before it is wrapped
-        strategy.setup_megatron_parallel(trainer)
-        if settings["peft"]:
-            in_order = case.get("adapters_in_order", True)
-            adapters = build.adapters_of(settings, load(HERE / "adapters.py"), in_order=in_order)
-            adapters(strategy.megatron_parallel)
-            if case.get("trains_base"):
-                strategy.megatron_parallel.unfreeze()
-            strategy.init_model_parallel()
-        strategy.configure_ddp()
-        (wrapped,) = strategy.megatron_parallel
-        self.ddp = wrapped.module
-        self.gpt = getattr(self.ddp.module, "module", self.ddp.module)  # bf16 has another wrapper
-        self._module = model.optim
-        self._parallel = strategy.megatron_parallel
-        self._adapters = bool(settings["peft"])
+    def __init__(self, ddp, case, *, adapters):
+        self.ddp = ddp
+        self.gpt = getattr(ddp.module, "module", ddp.module)  # bf16 has another wrapper
+        self._adapters = adapters
         self._case = case
         self._sizes = known.Sizes(self.gpt.config)
 
@@ -96,8 +73,7 @@ class Training:
         import torch
 
         known.load_parameters(self.gpt, known.of_megatron(weights, self._sizes))
-        (nemo_optimizer,) = self._module.optimizers(self._parallel)
-        self.optimizer = nemo_optimizer.mcore_optimizer
+        self.optimizer = self.optimizer_of_weights()
         device = torch.cuda.current_device()
         placed = (torch.from_numpy(tokens.astype(np.int64)).to(device) for tokens in (inputs, targets))
         return list(zip(*placed, strict=True))
@@ -122,10 +98,9 @@ class Training:
         self.optimizer.zero_grad()
         loss = self.losses(self.ddp, inputs, targets).mean()
         loss.backward()
-        self._module.finalize_model_grads([self.ddp])
+        self.finalize()
         warmup = self._case["warmup_steps"]
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._case["learning_rate"] * (min(1.0, number / warmup) if warmup else 1.0)
+        self.set_rates(self._case["learning_rate"] * (min(1.0, number / warmup) if warmup else 1.0))
         _, norm, _ = self.optimizer.step()
         return {"loss": loss.item(), "gradient_norm": float(norm)}
 
@@ -169,6 +144,50 @@ class Training:
         return counter.get_total_flops()
 
 
+class NemoTraining(Training):
+    """The model as NeMo's strategy makes it for a run."""
+
+    def __init__(self, settings, case, tokenizer, build):
+        from lightning.pytorch.trainer.states import TrainerFn
+
+        model = build.model_of(settings, tokenizer)
+        if case["decays_norms"]:
+            model.optim.no_weight_decay_cond = lambda _name, _parameter: False
+        trainer = build.trainer_of(settings, [])
+        trainer.state.fn = TrainerFn.FITTING
+        strategy = trainer.strategy
+        strategy.connect(model)
+        strategy.setup_environment()
+        strategy.trainer = trainer
+        model.configure_model()
+        strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped by `step`
+        strategy._init_model_parallel = not settings["peft"]  # adapters are put into it before it is wrapped
+        strategy.setup_megatron_parallel(trainer)
+        if settings["peft"]:
+            in_order = case.get("adapters_in_order", True)
+            adapters = build.adapters_of(settings, load(HERE / "adapters.py"), in_order=in_order)
+            adapters(strategy.megatron_parallel)
+            if case.get("trains_base"):
+                strategy.megatron_parallel.unfreeze()
+            strategy.init_model_parallel()
+        strategy.configure_ddp()
+        (wrapped,) = strategy.megatron_parallel
+        super().__init__(wrapped.module, case, adapters=bool(settings["peft"]))
+        self._module = model.optim
+        self._parallel = strategy.megatron_parallel
+
+    def optimizer_of_weights(self):
+        (nemo_optimizer,) = self._module.optimizers(self._parallel)
+        return nemo_optimizer.mcore_optimizer
+
+    def finalize(self):
+        self._module.finalize_model_grads([self.ddp])
+
+    def set_rates(self, rate):
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+
 def settings_of(gpt):
     """Return the settings that the built modules actually have."""
     import torch
@@ -200,16 +219,14 @@ def main(options):
     on_cpu = redirect.install()
     if on_cpu:
         worker.share_the_cpu(options)
-    from megatron.core.tensor_parallel.random import initialize_rng_tracker
-
-    initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+    redirect.fork_no_random_state()
     load(HERE / "adapters.py").without_transformer_engine()
     build = load(HERE / "build.py")
     tokenizer = build.tokenizer_of(options.vocabulary_size)
 
     def train(case, given):
         return kit.train_case(
-            Training(settings_for_case(options.settings, case, build), case, tokenizer, build), case, given
+            NemoTraining(settings_for_case(options.settings, case, build), case, tokenizer, build), case, given
         )
 
     versions = worker.kit.installed_versions(PACKAGES)

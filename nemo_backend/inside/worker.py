@@ -18,7 +18,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import worker_kit as kit  # noqa: E402
 
-PACKAGES = ("nemo-toolkit", "megatron-core", "torch", "lightning", "transformer-engine", "nvidia-modelopt", "numpy")
+PACKAGES = (
+    "nemo-toolkit", "megatron-bridge", "megatron-core", "torch", "lightning", "transformers", "transformer-engine",
+    "nvidia-modelopt", "numpy",
+)  # fmt: skip
 PACKED = "packed to whole sequences"
 PADDED = "not packed, which needs Transformer Engine: each row is padded to a sequence, and tokens/s counts that too"
 ON_A_CPU = (
@@ -233,7 +236,17 @@ def step_clock(work):
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):  # noqa: ARG002
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # NeMo's own timer, which runs before this, waits here as well
-            work.end_of_step(trainer.global_step - 1, time.perf_counter(), trainer.callback_metrics)
+            end, measured = time.perf_counter(), trainer.callback_metrics
+            # Megatron sends the last stage's loss to the first rank; the others may have zeros.
+            loss = float(measured["reduced_train_loss"]) if work.options.rank == 0 else None
+            work.end_of_step(
+                trainer.global_step - 1,
+                end,
+                loss,
+                float(measured["grad_norm"]),
+                framework_seconds=measured.get("train_step_timing in s"),
+                framework_tflops_per_device=measured.get("TFLOPS_per_GPU"),
+            )
             work.profile.after(trainer.global_step - 1, torch)
 
         def on_train_end(self, trainer, pl_module):  # noqa: ARG002
@@ -281,7 +294,7 @@ class ProfiledSteps:
 
 
 class Work:
-    """One training: NeMo's own loop with timed steps, then its failures and notes."""
+    """One training: the framework's own loop with timed steps, then its failures and notes."""
 
     def __init__(self, options, events):
         self.recorder = kit.StepRecorder(events)
@@ -289,67 +302,60 @@ class Work:
         recorded, ranks = (kit.numbers_of(text) for text in (options.recorded_steps, options.recorded_ranks))
         self.profile = ProfiledSteps(recorded, mine=options.rank in ranks)
         self._reason_against = kit.reason_against_disturbed(options)
-        self._options = options
+        self.options = options
         self._events = events
-        self._proof = kit.AdapterProof(options.rank) if options.task == "lora" else None
-        self._notes = []
+        self.proof = kit.AdapterProof(options.rank) if options.task == "lora" else None
+        self.said = []
         self._count = None
         self._failures = []
 
     def train(self):
-        fit(self._options, *self.prepared())
+        fit(self.options, *self.prepared())
 
     def prepared(self):
         """Return the arguments of `fit`: build.py, the callbacks, and whether it is on a CPU."""
-        options = self._options
-        join_processes(options)
-        redirect = kit.load(HERE / "cpu_redirect.py")
+        on_cpu = self.join(kit.load(HERE / "cpu_redirect.py"))
+        if self.proof:
+            self.said.append(kit.RANDOM_WEIGHTS)
+        return kit.load(HERE / "build.py"), [step_clock(self)], on_cpu
+
+    def join(self, redirect):
+        """Join the processes and return whether they are on a CPU. It comes before the framework is imported."""
+        join_processes(self.options)
         on_cpu = redirect.install()
         if on_cpu:
-            share_the_cpu(options)
-            self._notes += [ON_A_CPU, redirect.NOTE]
-        if self._proof:
-            self._notes.append(kit.RANDOM_WEIGHTS)
-        self._notes.extend(about_dataset(Path(options.data)))
-        assert_devices(options)
-        build = kit.load(HERE / "build.py")
-        return build, [step_clock(self)], on_cpu
+            share_the_cpu(self.options)
+            self.said += [ON_A_CPU, redirect.NOTE]
+        self.said.extend(about_dataset(Path(self.options.data)))
+        assert_devices(self.options)
+        return on_cpu
 
     def begin(self, model):
         """Called when the model, its adapters and the first batch exist."""
-        assert_processes(self._options)
-        self._events.write("facts", **facts(self._options, model, self._notes))
-        if self._proof:
-            self._proof.begin(*looks_of(model))
+        assert_processes(self.options)
+        self._events.write("facts", **facts(self.options, model, self.said))
+        if self.proof:
+            self.proof.begin(*looks_of(model))
         self._count = TokenCount(model)
         self.recorder.start()
 
-    def end_of_step(self, step, end, measured):
+    def end_of_step(self, step, end, loss, gradient_norm, **framework):
         end = self._slowdown.end_of_step(end)
-        # Megatron sends the last stage's loss to the first rank; the others may have zeros.
-        loss = float(measured["reduced_train_loss"]) if self._options.rank == 0 else None
-        self.recorder.record(
-            step,
-            end,
-            loss,
-            float(measured["grad_norm"]),
-            excluded_because=self._reason_against(step),
-            framework_seconds=measured.get("train_step_timing in s"),
-            framework_tflops_per_device=measured.get("TFLOPS_per_GPU"),
-        )
+        why_not = self._reason_against(step)
+        self.recorder.record(step, end, loss, gradient_norm, excluded_because=why_not, **framework)
         if self._count:
-            self._failures += self._count.failures(self._options.tokens_per_step)
+            self._failures += self._count.failures(self.options.tokens_per_step)
             self._count = None
 
     def finish(self, model):
-        if self._proof:
-            self._proof.finish(*looks_of(model), without_gradient(model))
+        if self.proof:
+            self.proof.finish(*looks_of(model), without_gradient(model))
 
     def failures(self):
-        return self.recorder.failures() + self._failures + (self._proof.failures if self._proof else [])
+        return self.recorder.failures() + self._failures + (self.proof.failures if self.proof else [])
 
     def notes(self):
-        proven = self._proof.notes if self._proof else []
+        proven = self.proof.notes if self.proof else []
         return proven + self.profile.notes() + self._slowdown.notes()
 
 
@@ -369,10 +375,7 @@ def objects(options, build, callbacks, on_cpu):
     from nemo import lightning as nl
 
     if on_cpu:
-        # Megatron's random state is CUDA's own; with no dropout, one that forks nothing will do.
-        from megatron.core.tensor_parallel.random import initialize_rng_tracker
-
-        initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
+        kit.load(HERE / "cpu_redirect.py").fork_no_random_state()
     settings = build.grouped(options.settings)
     tokenizer = build.tokenizer_of(options.vocabulary_size)
     arguments = {

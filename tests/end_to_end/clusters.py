@@ -93,10 +93,10 @@ class ClusterOfTests:
     def job_of(self, run: Path) -> str:
         return str(json.loads((run / "job.json").read_text())["job_id"])
 
-    def have(self, *backends: Backend) -> None:
-        """The environments of these backends, which are made here on a fresh machine."""
+    def have(self, *backends: Backend, engine: str = "") -> None:
+        """The environments of these backends, or of an engine; they are made here on a fresh machine."""
         for backend in backends:
-            made = venvs.ensure(backend.environment(backend.engines[0])).parents[1]
+            made = venvs.ensure(backend.environment(engine or backend.engines[0])).parents[1]
             place = self.home / "environments" / made.name
             if not place.is_symlink():
                 place.symlink_to(made)

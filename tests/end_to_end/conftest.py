@@ -46,6 +46,12 @@ def nemo_python() -> Path:
 
 
 @pytest.fixture(scope="session")
+def bridge_python() -> Path:
+    """Megatron-Bridge's environment; made here on a fresh machine, which takes minutes."""
+    return venvs.ensure(nemo_backend.BACKEND.environment("bridge"))
+
+
+@pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     """Start a program in its own home, with a token in its environment; end what a test leaves."""
     started: list[subprocess.Popen[str]] = []
@@ -89,6 +95,11 @@ def start(jax_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the en
 
 @pytest.fixture(scope="session")
 def start_nemo(nemo_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment exists
+    return _start_of(starter)
+
+
+@pytest.fixture(scope="session")
+def start_bridge(bridge_python: Path, starter: Starter) -> Start:  # noqa: ARG001 - the environment exists
     return _start_of(starter)
 
 

@@ -1,8 +1,10 @@
-"""The proof that backends do the same work, with real MaxText and NeMo; each error planted on purpose is caught."""
+"""The proof that engines do the same work, with the real frameworks; each error planted on purpose is caught."""
 
+import functools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,7 @@ OF_UPDATES = {"norms_decayed", "weight_decay", "warmup", "learning_rate", "adam_
 
 
 @pytest.fixture(scope="module")
-def prove(jax_python: Path, nemo_python: Path, starter: Starter) -> Any:  # noqa: ARG001 - both exist
+def prove(jax_python: Path, nemo_python: Path, bridge_python: Path, starter: Starter) -> Any:  # noqa: ARG001
     def run(*flags: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, str(REPOSITORY / "launch/verify.py"), "--equivalence", *flags]
         process = starter(command)
@@ -76,17 +78,21 @@ def compared(prove: Any, folder: Path) -> dict[str, Any]:
     return found
 
 
-def lines_of(proof: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    (comparison,) = proof["comparisons"]
+ENGINES = ["nemo", "bridge"]  # each is compared with MaxText
+
+
+def lines_of(proof: dict[str, Any], engine: str = "nemo") -> dict[str, dict[str, Any]]:
+    comparison = proof["comparisons"][ENGINES.index(engine)]
     return {line["quantity"]: line for line in comparison["lines"]}
 
 
-def caught_faults(kept: Path, name: str, task: str, scratch: Path) -> dict[str, set[str]]:
-    """The lines that each fault moves: NeMo trains once with each, from the files of a proof that was kept."""
+def caught_faults(kept: Path, name: str, task: str, scratch: Path, engine: str = "nemo") -> dict[str, set[str]]:
+    """The lines that each fault moves: the engine trains once with each, from the files of a proof that was kept."""
     model = Configs().model(name)
-    (first, second), _ = contenders_for(model, backends(), task)
+    (first, *others), _ = contenders_for(model, backends(), task)
+    second = others[ENGINES.index(engine)]
     sides = [kept_side(kept / name, contender) for contender in (first, second)]
-    place = kept / name / second.backend.name
+    place = kept / name / second.name
     case = msgspec.json.decode((place / work_kit.REQUEST).read_bytes(), type=WorkRequest).cases[AS_IT_IS]
     uncounted, given = (
         msgspec.structs.replace(case, count_flops=False),
@@ -103,20 +109,25 @@ def caught_faults(kept: Path, name: str, task: str, scratch: Path) -> dict[str, 
 
 
 def kept_side(folder: Path, contender: Contender) -> Side:
-    place = folder / contender.backend.name
+    place = folder / contender.name
     report = msgspec.json.decode((place / "report.json").read_bytes(), type=WorkReport)
     arrays = work_kit.read(place / AS_IT_IS / work_kit.ARRAYS)
-    return Side(contender.backend.title, report.cases[AS_IT_IS], arrays)
+    return Side(contender.title, report.cases[AS_IT_IS], arrays)
+
+
+Caught = Callable[[str], dict[str, set[str]]]
 
 
 @pytest.fixture(scope="module")
-def caught(compared: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def caught(compared: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Caught:
     assert compared["agree"]
-    return caught_faults(folder, "llama3_tiny", "pretrain", tmp_path_factory.mktemp("faults"))
+    scratch = tmp_path_factory.mktemp("faults")
+    return functools.cache(lambda engine: caught_faults(folder, "llama3_tiny", "pretrain", scratch, engine))
 
 
-def test_it_is_the_same_work_within_every_tolerance(compared: dict[str, Any]) -> None:
-    lines = lines_of(compared)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_is_the_same_work_within_every_tolerance(compared: dict[str, Any], engine: str) -> None:
+    lines = lines_of(compared, engine)
     assert compared["agree"] is True
     assert [line for line in lines.values() if not line["agrees"]] == []
     asked = {"loss": 1e-6, "largest logit": 3e-5, "gradient by tensor": 1e-5, "gradient norm": 1e-6}
@@ -130,29 +141,35 @@ def test_it_is_the_same_work_within_every_tolerance(compared: dict[str, Any]) ->
     assert sum(line["difference"] > 0 for line in lines.values() if line["difference"] is not None) >= 3
 
 
-def test_it_has_the_formulas_parameters_and_flops_in_both_programs(compared: dict[str, Any]) -> None:
-    lines = lines_of(compared)
+TITLES = {"nemo": "NeMo (Megatron)", "bridge": "Megatron Bridge"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_has_the_formulas_parameters_and_flops_in_both_programs(compared: dict[str, Any], engine: str) -> None:
+    lines = lines_of(compared, engine)
     for name, figure in {"parameters": 426_624, "FLOPs": 686_555_136}.items():
         assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
-    (as_it_is,) = compared["comparisons"]
+    as_it_is = compared["comparisons"][ENGINES.index(engine)]
     again = 2 * 2 * 4 * 72 * 72 * 128  # L x 2 b s^2 a d, of the scores and the weighted values
-    maxtext, nemo = (as_it_is["counted"][side] for side in ("MaxText (JAX)", "NeMo (Megatron)"))
+    maxtext, nemo = (as_it_is["counted"][side] for side in ("MaxText (JAX)", TITLES[engine]))
     assert maxtext["recomputed"] == {"attention scores": again, "attention over values": again}
     assert (maxtext["total"], nemo["total"]) == (686_555_136 + 2 * again, 686_555_136)
 
 
-def test_the_settings_are_those_of_the_built_models(compared: dict[str, Any]) -> None:
-    values = {name: line["second"] for name, line in lines_of(compared).items() if line["tolerance"] is None}
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_settings_are_those_of_the_built_models(compared: dict[str, Any], engine: str) -> None:
+    values = {name: line["second"] for name, line in lines_of(compared, engine).items() if line["tolerance"] is None}
     assert values["rope theta"] == 500_000
     assert values["activation"] == "silu x linear"
     assert (values["tied head"], values["biases"], values["rope interleaved"], values["rope scaled"]) == (False,) * 4
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", OF_TASK["pretrain"])
-def test_what_is_planted_is_caught_where_it_shows(caught: dict[str, set[str]], name: str) -> None:
-    assert caught[name] >= SEEN[name]
+def test_what_is_planted_is_caught_where_it_shows(caught: Caught, name: str, engine: str) -> None:
+    assert caught(engine)[name] >= SEEN[name]
     if name in OF_UPDATES:
-        assert not caught[name] & {
+        assert not caught(engine)[name] & {
             "loss",
             "largest logit",
             "gradient norm",
@@ -165,6 +182,7 @@ def test_what_is_planted_is_caught_where_it_shows(caught: dict[str, set[str]], n
 def test_the_files_of_both_are_kept(folder: Path) -> None:
     assert (folder / "llama3_tiny/nemo/as_it_is/arrays.npz").exists()
     assert (folder / "llama3_tiny/jax/report.json").exists()
+    assert (folder / "llama3_tiny/bridge/as_it_is/arrays.npz").exists()
 
 
 # --- adapters -----------------------------------------------------------------------------------
@@ -191,30 +209,31 @@ def adapted(prove: Any, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_adapters_are_trained_alike_and_nothing_else_is(adapted: dict[str, Any]) -> None:
-    lines = lines_of(adapted)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_adapters_are_trained_alike_and_nothing_else_is(adapted: dict[str, Any], engine: str) -> None:
+    lines = lines_of(adapted, engine)
     assert adapted["agree"] is True
     assert [line for line in lines.values() if not line["agrees"]] == []
     for name, figure in {"parameters": 115_008, "FLOPs": 149_815_296, "frozen weights changed": 0}.items():
         assert [lines[name][key] for key in ("expected", "first", "second")] == [figure] * 3
     assert sum(line["difference"] > 0 for line in lines.values() if line["difference"] is not None) >= 3
-    (as_it_is,) = adapted["comparisons"]
+    as_it_is = adapted["comparisons"][ENGINES.index(engine)]
     left_out = {side: found["left_out"] for side, found in as_it_is["counted"].items()}
     first_layers_inputs = 2 * 4 * 72 * 64 * 128  # 2 b s h (a + 2 g) d: query, key and value of the first layer
     assert left_out == {
         "MaxText (JAX)": {},
-        "NeMo (Megatron)": {"gradient towards the frozen embedding": first_layers_inputs},
+        TITLES[engine]: {"gradient towards the frozen embedding": first_layers_inputs},
     }
 
 
 @pytest.fixture(scope="module")
-def caught_in_adapters(
-    adapted: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, set[str]]:
+def caught_in_adapters(adapted: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Caught:
     assert adapted["agree"]
-    return caught_faults(folder / "lora", "llama2_tiny", "lora", tmp_path_factory.mktemp("faults"))
+    scratch = tmp_path_factory.mktemp("faults")
+    return functools.cache(lambda engine: caught_faults(folder / "lora", "llama2_tiny", "lora", scratch, engine))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", OF_TASK["lora"])
-def test_what_is_planted_into_adapters_is_caught(caught_in_adapters: dict[str, set[str]], name: str) -> None:
-    assert caught_in_adapters[name] >= SEEN_OF_ADAPTERS[name]
+def test_what_is_planted_into_adapters_is_caught(caught_in_adapters: Caught, name: str, engine: str) -> None:
+    assert caught_in_adapters(engine)[name] >= SEEN_OF_ADAPTERS[name]

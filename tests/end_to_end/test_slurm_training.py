@@ -1,4 +1,4 @@
-"""MaxText and NeMo across the nodes of a real Slurm cluster: the same loss as one process has."""
+"""MaxText, NeMo and Megatron-Bridge across the nodes of a real Slurm cluster: the same loss as one process has."""
 
 import json
 import math
@@ -110,3 +110,20 @@ def test_nemos_loss_over_nodes_is_that_of_one_process(cluster: ClusterOfTests, t
         assert over_nodes.gradient_norms(rank) == pytest.approx(local.gradient_norms(), rel=1e-4)
     assert local.losses[0] == pytest.approx(math.log(512), abs=0.1)  # an untrained model knows nothing
     assert local.losses[0] - local.losses[-1] > 1
+
+
+def test_megatron_bridge_trains_adapters_in_two_parts_over_two_nodes(cluster: ClusterOfTests, tmp_path: Path) -> None:
+    cluster.have(nemo_backend.BACKEND, engine="bridge")
+    tensor = ("--nodes=2", "--gpus=2", "--set=model.tensor_model_parallel_size=2")
+    run = cluster.run(tmp_path, NEMO, "--engine=bridge", LLAMA3, "--task=lora", *tensor, STEPS)
+    assert run.code == 0, run.out + run.err
+    assert run.result["status"] == "valid"
+    assert run.result["benchmark"]["parallelism"] == {"tensor": 2}
+    assert [fact["process_count"] for fact in facts_of(run)] == [2] * 2
+    assert len(hosts_of(run)) == 2
+    assert (run.result["parameters"], run.result["trainable_parameters"]) == (453_248, 26_624)
+    assert "adapters on rank 0: 16 of 16 tensors changed; 0 of 15 frozen tensors changed" in run.result["notes"]
+    assert run.losses[0] == pytest.approx(math.log(512), abs=0.1)
+    assert run.losses[-1] < run.losses[0] - 0.01
+    assert run.gradient_norms(0) == run.gradient_norms(1)
+    assert verify(str(run.folder)).returncode == 0

@@ -11,28 +11,32 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
-from benchmarks.configs import Configs, parse_yaml
+from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.request.resolve import Request, resolve
-from benchmarks.values import Benchmark, Recipe, Scalar, changed_benchmark
+from benchmarks.inside import worker_kit
+from benchmarks.request.resolve import ANY, Request, resolve
+from benchmarks.values import Benchmark, Parallelism, Recipe, Scalar, changed_benchmark
 from nemo_backend import BACKEND, bridge_planning
 from nemo_backend.bridge_planning import PRETRAINED, hydra_text, overrides
 from nemo_backend.inside import bridge_check as check
+from nemo_backend.megatron import FINE_TUNING_FILES
 from tests.megatron_dataset import write_dataset
 from tests.nemo_backend.conftest import HERE
 from tests.recorded import assert_recorded
 
 CONFIGS = Configs()
 GOLDEN = Path(__file__).parent / "golden"
-LISTED = HERE / "bridge_settings.yml"
 TUNED, LIBRARY = "bridge_llama3_70b_pretrain_h100", "bridge_llama31_70b_pretrain_h100"  # the kinds of recipe
 LORA = "bridge_llama3_70b_lora_h100_bf16"
+TENSOR = "model.tensor_model_parallel_size"
+# Recipe, precision and hardware of all that `run.py --list` shows for the engine; a tiny model runs on a CPU.
 SCALES = [
-    (recipe, dtype, hardware)
+    (recipe, dtype, "cpu" if hardware == ANY else hardware)
     for recipe in CONFIGS.recipes()
     if recipe.engine == "bridge"
     for hardware in recipe.hardware
@@ -40,16 +44,17 @@ SCALES = [
 ]
 
 
-def resolved(recipe: str = TUNED, **wanted: Any) -> Benchmark:
+def resolved(recipe: str = TUNED, settings: dict[str, str] | None = None, **wanted: Any) -> Benchmark:
     row = CONFIGS.recipe(recipe)
-    settings = {PRETRAINED: "/checkpoints/llama3_70b"} if row.task == "lora" else {}
+    tiny = row.models[0].endswith("_tiny")
+    weights = {PRETRAINED: "/checkpoints/llama3_70b"} if row.task == "lora" and not tiny else {}
     request = Request(
         backend="nemo",
         engine="bridge",
         recipe=recipe,
         model=row.models[0],
         task=row.task,
-        settings=settings,
+        settings={**weights, **(settings or {})},
         **wanted,
     )
     return resolve(request, CONFIGS, BACKEND)
@@ -82,34 +87,30 @@ def test_the_command_is_as_recorded(recipe: str, dtype: str, gpus: int) -> None:
     assert_recorded(text, GOLDEN / f"{recipe}_{dtype}_{gpus}.txt")
 
 
-def refused_words(words: list[str]) -> list[str]:
-    """The words of a command that run_recipe.py of the tag would not take."""
-    options = parse_yaml(LISTED)["options"]
+def unknown_words(words: list[str]) -> list[str]:
+    """The words of a command that Megatron-Bridge's released sources do not have."""
     found = []
-    for word in words[2:]:
-        name, _, value = word.partition("=")
-        if name == "--recipe":
-            known = value in bridge_planning.recipes()
-        elif name.startswith("-"):
-            known = name in options and (not options[name] or value in options[name])
-        else:
-            # A field of the LoRA is taken only as a new one; any other only as one that exists.
-            plain = name.removeprefix("++")
-            known = plain in bridge_planning.settings() and (plain != name) is plain.startswith("peft.")
+    for word in words[words.index("--") + 1 :]:
+        name = word.partition("=")[0]
+        # Bridge accepts a field of the LoRA only as a new one, and any other only as an existing one.
+        plain = name.removeprefix("++")
+        known = plain in bridge_planning.settings() and (plain != name) is plain.startswith("peft.")
         found += [] if known else [word]
     return found
 
 
 @pytest.mark.parametrize(("recipe", "dtype", "hardware"), SCALES, ids=lambda value: getattr(value, "name", value))
-def test_every_word_of_every_command_is_known_to_the_tag(recipe: Recipe, dtype: str, hardware: str) -> None:
-    """Options, recipes and overrides are those of the released sources, as bridge_settings.yml lists them."""
+def test_every_word_of_every_command_is_known_to_the_sources(recipe: Recipe, dtype: str, hardware: str) -> None:
+    """Recipes and overrides are those of the released sources, as bridge_settings.yml lists them."""
     for layout in recipe.layouts:
         benchmark = resolved(recipe.name, dtype=dtype, hardware=hardware, gpus=layout.gpus)
-        assert refused_words(command(benchmark)) == []
-        assert bridge_planning.is_benchmark_recipe(benchmark) is ("gpu_" in str(benchmark.settings.knobs["recipe"]))
-        assert BACKEND.hub_repository("bridge", benchmark.model.name) is not None
-    unknown = ["--recipe=llama9_config", "--mode=rlhf", "--steps=3", "model.no_field=1", "peft.dim=16"]
-    assert refused_words(["{python}", "run_recipe.py", *unknown]) == unknown
+        words = command(benchmark)
+        assert unknown_words(words) == []
+        tuned = "gpu_" in str(benchmark.settings.knobs["recipe"])
+        assert bridge_planning.is_benchmark_recipe(benchmark) is tuned is ("--library" not in words)
+        gated = BACKEND.hub_repository("bridge", benchmark.model.name)
+        assert (gated is None) is ("--stated_model" in words) is benchmark.model.name.endswith("_tiny")
+    assert unknown_words(["--", "model.no_field=1", "peft.dim=16"]) == ["model.no_field=1", "peft.dim=16"]
 
 
 @pytest.mark.parametrize(
@@ -164,9 +165,33 @@ def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
     tuned = resolved(LORA)
     assert "on its own mock data" in refused(changed(tuned, data=str(tmp_path))).what
     library = changed(tuned, {"recipe": "llama3_70b_peft_config"}, data=str(tmp_path))
+    assert "has no training.jsonl" in refused(library).what
+    for name in FINE_TUNING_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
     assert BACKEND.refusals(library) == []
     assert {"--dataset=local-jsonl", f"dataset.dataset_root='{tmp_path}'"} <= {*command(library)}
-    assert "real text only" in refused(changed(library, data="mock")).what
+    assert "--dataset=mock" in command(changed(library, data="mock"))
+
+
+# --- a CPU ----------------------------------------------------------------------------------------------
+
+
+def test_on_a_cpu_nothing_of_transformer_engine_is_asked_for() -> None:
+    benchmark = resolved("bridge_tiny_pretrain", gpus=2, hardware="cpu", settings={TENSOR: "2"})
+    words = command(benchmark)
+    assert {"model.transformer_impl=local", "dist.distributed_backend=gloo", "mixed_precision=null"} <= {*words}
+    assert "model.sequence_parallel=false" in words
+    (phase,) = BACKEND.plan(benchmark).phases
+    assert phase.environment["CUDA_VISIBLE_DEVICES"] == ""
+    stated = resolved("bridge_tiny_pretrain", hardware="cpu", settings={"dataset.num_workers": "1"})
+    assert "dataset.num_workers=1" in command(stated), "what is typed wins"
+
+
+def test_separate_adapters_are_stated_as_the_library_has_them() -> None:
+    targets = "linear_q,linear_k,linear_v,linear_proj"
+    benchmark = resolved("bridge_tiny_lora", hardware="cpu", settings={"peft.target_modules": targets})
+    assert f"++peft.target_modules=[{targets}]" in command(benchmark)
 
 
 # --- refusals -----------------------------------------------------------------------------------------
@@ -179,6 +204,8 @@ def test_what_megatron_bridge_cannot_run_is_refused(row: dict[str, Any]) -> None
     fields = dict(row.get("fields", {}))
     if "hardware" in fields:
         fields["hardware"] = CONFIGS.hardware(fields["hardware"])
+    if "parallelism" in fields:
+        fields["parallelism"] = Parallelism(**fields["parallelism"])
     assert row["what"] in refused(changed(resolved(row["recipe"]), row.get("knobs"), **fields)).what
 
 
@@ -192,16 +219,12 @@ def test_lora_without_weights_is_refused() -> None:
 # --- the look at one node before a job uses the others --------------------------------------------------
 
 
-def test_the_check_gets_the_runs_command_and_reports_a_missing_torch(tmp_path: Path) -> None:
+def test_the_check_is_the_run_with_check_and_reports_a_missing_torch(tmp_path: Path) -> None:
     """As it is started on a node, with a Python that holds none of it."""
     benchmark = resolved(gpus=64)
     phase = BACKEND.check_phase(benchmark)
     planned = phase.command[phase.command.index("--") + 1 :]
-    assert planned[:3] == ["{python}", "-P", "{repository}/nemo_backend/inside/bridge_check.py"]
-    options = check.parse(planned[3:])
-    assert (options.processes, options.tasks_per_node) == (64, 8)
-    assert options.device_name == benchmark.hardware.device_names
-    assert options.command == command(benchmark)[1:]
+    assert [word for word in planned if word != "--check"] == command(benchmark)
     words = [word.format(python=sys.executable, repository=HERE.parent, phase_dir=tmp_path) for word in planned]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -213,31 +236,23 @@ def test_the_check_gets_the_runs_command_and_reports_a_missing_torch(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("script", "what", "next_step"),
+    ("error", "what", "next_step"),
     [
-        ("raise SystemExit('OfflineModeIsEnabled: no config.json')", "HF_HOME", "launch/setup.py"),
-        ("raise KeyError('model.no_such_field')", "does not take the run's arguments; KeyError", "--set"),
-        (None, "does not exist", "--image"),
+        (OSError("We couldn't connect to 'https://huggingface.co'"), "HF_HOME", "launch/setup.py"),
+        (KeyError("model.no_such_field"), "refuses the run's configuration; KeyError", "--set"),
+        (SystemExit("this Megatron-Bridge has no recipe 'x'"), "has no recipe", "--image"),
     ],
-    ids=["configuration", "override", "script"],
+    ids=["configuration", "override", "recipe"],
 )
-def test_what_run_recipe_refuses_is_named(tmp_path: Path, script: str | None, what: str, next_step: str) -> None:
-    path = tmp_path / "run_recipe.py"
-    if script:
-        path.write_text(script)
-    options = SimpleNamespace(events_dir=tmp_path, processes=64, command=[str(path), "model.x=1"])
-    with pytest.raises(check.kit.CheckFailure, match=what) as failure:
-        check.build_configuration(options)
-    assert next_step in failure.value.next_step
-
-
-def test_the_configuration_is_built_for_the_whole_run(tmp_path: Path, capsys: Any) -> None:
-    """One process on one node; run_recipe.py divides the batch among all of them."""
-    script = tmp_path / "run_recipe.py"
-    script.write_text(
-        "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['WORLD_SIZE'], os.environ['RANK']]))"
+def test_what_bridge_refuses_is_named(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, what: str, next_step: str
+) -> None:
+    asked = SimpleNamespace(
+        list_versions=lambda *_: {}, find_devices=lambda *_: [], import_transformer_engine=lambda *_: None
     )
-    check.build_configuration(SimpleNamespace(events_dir=tmp_path, processes=64, command=[str(script), "model.x=1"]))
-    arguments, *world = json.loads(capsys.readouterr().out)
-    assert arguments[:2] == ["--dry-run", "model.x=1"]
-    assert world == ["64", "0"]
+    monkeypatch.setattr(worker_kit, "load", lambda _path: asked)
+    options = SimpleNamespace(tasks_per_node=8, device_name=[], settings=[])
+    work = SimpleNamespace(imported=lambda: False, prepared=Mock(side_effect=error))
+    with pytest.raises(worker_kit.CheckFailure, match=what) as failure:
+        check.look(options, work, worker_kit)
+    assert next_step in failure.value.next_step

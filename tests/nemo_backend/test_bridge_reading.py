@@ -1,5 +1,6 @@
 """Logs of Megatron-Bridge in a phase folder: what is known of a run, and how it ended."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,38 @@ def test_following_gives_each_step_once(bridge: Benchmark, tmp_path: Path) -> No
         log.write(step(2)[100:] + step(3))
     assert [(s.step, s.rank, s.attempt) for s in news()] == [(1, 0, 1), (2, 0, 1)]
     assert news() == []
+
+
+def event(name: str, **fields: object) -> str:
+    return json.dumps({"event": name, **fields}) + "\n"
+
+
+def test_a_worker_has_the_steps_and_bridges_log_its_own_times(read: Read, bridge: Benchmark, tmp_path: Path) -> None:
+    """The loss is that of the last rank, whose pipeline stage computes it."""
+    follow = BACKEND.follow(bridge, tmp_path, 1)
+    for rank, loss in ((0, None), (63, 6.5)):
+        clocked = [event("step", step=n, seconds=7.8, loss=loss, gradient_norm=1.0) for n in range(2)]
+        (tmp_path / f"events-rank{rank}.jsonl").write_text("".join(clocked))
+    record = read({0: setup(), 63: step(1) + step(2, skipped=1)})
+    assert [(s.rank, s.step, s.loss, s.seconds, s.framework_seconds) for s in record.steps] == [
+        (0, 0, 6.5, 7.8, 7.901),
+        (0, 1, 6.5, 7.8, 7.902),
+        (63, 0, 6.5, 7.8, None),
+        (63, 1, 6.5, 7.8, None),
+    ]
+    assert [s.excluded_because for s in record.steps][:2] == [None, "skipped iteration"]
+    assert [(s.step, s.loss) for s in follow()] == [(0, 6.5), (1, 6.5)]
+    assert follow() == []
+
+
+def test_without_a_clock_the_log_has_the_steps_and_the_worker_how_it_failed(read: Read, tmp_path: Path) -> None:
+    """The worker of an older Megatron-Bridge writes only its end."""
+    path = tmp_path / "events-rank0.jsonl"
+    path.write_text(event("end", rank=0, status="done", failures=[], notes=[]))
+    record = read({0: setup() + DONE, 63: steps()})
+    assert ([s.seconds for s in record.steps][:1], [end.status for end in record.ends]) == ([7.901], ["done"])
+    path.write_text(event("end", rank=0, status="error", message="no such recipe"))
+    assert [end.message for end in read({0: setup()}).ends] == ["no such recipe"]
 
 
 # --- facts --------------------------------------------------------------------------------------------

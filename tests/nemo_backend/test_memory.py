@@ -20,7 +20,7 @@ CONFIGS = Configs()
 PUBLISHED = [
     (recipe.engine, recipe.models[0], recipe.task, hardware, dtype, layout.gpus)
     for recipe in CONFIGS.recipes()
-    if recipe.engine == "bridge" or (recipe.engine == "nemo" and recipe.source.startswith("NVIDIA"))
+    if recipe.engine in ("bridge", "nemo") and recipe.source.startswith("NVIDIA")
     for hardware in (recipe.dtypes if recipe.engine == "bridge" else [recipe.defaults.hardware])
     for dtype in recipe.dtypes[hardware]
     for layout in recipe.layouts

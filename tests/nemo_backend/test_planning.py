@@ -23,13 +23,13 @@ from benchmarks.errors import RequestError
 from benchmarks.model.plan_text import plan_text
 from benchmarks.request.profiling import nccl_trace_environment
 from benchmarks.request.refusals import without_transformer_engine
-from benchmarks.request.resolve import NoLayoutError, ProfilerOptions, Request, RuntimeOptions, resolve
+from benchmarks.request.resolve import NoLayoutError, Request, RuntimeOptions, resolve
 from benchmarks.values import Benchmark, Phase, Site, Slurm
 from launch.environments import venvs
-from nemo_backend import BACKEND, bridge_planning
+from nemo_backend import BACKEND
 from nemo_backend.inside import build
+from nemo_backend.megatron import FINE_TUNING_FILES
 from nemo_backend.planning import (
-    FINE_TUNING_FILES,
     MODEL_CLASS,
     settings,
 )
@@ -84,7 +84,7 @@ def test_a_plan_says_where_attention_is_not_fused(resolved: Resolve) -> None:
 # --- the backend and its engines --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("engine", "runs_on"), [("nemo", {"cuda", "cpu"}), ("bridge", {"cuda"})])
+@pytest.mark.parametrize(("engine", "runs_on"), [("nemo", {"cuda", "cpu"}), ("bridge", {"cuda", "cpu"})])
 def test_what_an_engine_can_never_run_on_is_refused_before_a_recipe_is_looked_for(
     resolved: Resolve, engine: str, runs_on: set[str]
 ) -> None:
@@ -260,22 +260,10 @@ def test_a_recorded_run_is_the_same_program_under_nsys_with_the_recipes_name(
         "{python}", "-I", "{repository}/benchmarks/inside/under_nsys.py", f"--ranks={ranks}",
         f"--output={{phase_dir}}/{report}",
     ]  # fmt: skip
-    own = [word for word in words_of(phase) if not word.startswith(("--recorded", "--disturbed", "profiling."))]
+    own = [word for word in words_of(phase) if not word.startswith(("--recorded", "--disturbed"))]
     assert own == bare.command
     assert (phase.programs, bare.programs) == (["nsys"], [])
     assert phase.environment == bare.environment
-
-
-def test_megatron_bridge_gets_its_own_settings(resolved: Resolve) -> None:
-    words = words_of(phase_of(resolved(**BRIDGE_LORA, profile="nsys")))
-    found = [word for word in words if word.startswith("profiling.")]
-    assert found == [
-        "profiling.use_nsys_profiler=true",
-        "profiling.profile_step_start=45",
-        "profiling.profile_step_end=50",
-        "profiling.profile_ranks=[0,1,2,3,4,5,6,7]",
-    ]
-    assert {word.partition("=")[0] for word in found} <= bridge_planning.settings().keys()
 
 
 @EACH
@@ -284,23 +272,3 @@ def test_a_trace_of_nccl_is_variables_alone(resolved: Resolve, request_: dict[st
     assert (phase.command, phase.programs) == (bare.command, [])
     assert phase.environment == {**bare.environment, **nccl_trace_environment()}
     assert not nccl_trace_environment().keys() & bare.environment.keys()
-
-
-# --- the steps ----------------------------------------------------------------------------------
-
-LINE = (
-    " [2026-04-27 00:00:{number:02d}] iteration {number:8d}/      12 | consumed samples: {number:12d} |"
-    " elapsed time per iteration (ms): 4000.0 | learning rate: 1.000000E-04 | global batch size:    32 |"
-    " lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations: {skipped:3d} |"
-    " number of nan iterations:   0 |\n"
-)
-
-
-def test_the_steps_of_megatron_bridges_log_that_were_disturbed_are_marked(resolved: Resolve, tmp_path: Path) -> None:
-    """A reason of Megatron's own stands."""
-    lines = [LINE.format(number=number, loss=6 - number / 10, skipped=int(number == 7)) for number in range(1, 13)]
-    (tmp_path / "rank-63.log").write_text("".join(lines))
-    benchmark = resolved(**BRIDGE, profile="nsys", profiler=ProfilerOptions(start_step=5, stop_step=7), steps=12)
-    marks = {4: "profiler", 5: "profiler", 6: "skipped iteration", 7: "profiler", 8: "profiler"}
-    for steps in (BACKEND.read_phase(benchmark, tmp_path, 1).steps, BACKEND.follow(benchmark, tmp_path, 1)()):
-        assert {step.step: step.excluded_because for step in steps} == {**dict.fromkeys(range(12)), **marks}

@@ -126,11 +126,13 @@ def test_a_step_ends_when_the_device_has_done_it(put_modules: PutModules, on_gpu
     cuda = {"is_available": lambda: on_gpu, "synchronize": synchronize}
     put_modules({"torch.cuda": cuda, "lightning.pytorch.callbacks": {"Callback": object}})
     work = Mock()
+    work.options.rank = 0
     work.recorder.started = False
     work.begin.side_effect = lambda _model: setattr(work.recorder, "started", True)
     clock = worker.step_clock(work)
     strategy = SimpleNamespace(megatron_parallel="model")
-    trainer = SimpleNamespace(global_step=0, callback_metrics={"grad_norm": 1.0}, strategy=strategy)
+    measured = {"reduced_train_loss": 6.0, "grad_norm": 1.0, "train_step_timing in s": 0.5}
+    trainer = SimpleNamespace(global_step=0, callback_metrics=measured, strategy=strategy)
     start = time.perf_counter()
     for step in range(2):
         clock.on_train_batch_start(trainer, None, None, step)
@@ -143,10 +145,12 @@ def test_a_step_ends_when_the_device_has_done_it(put_modules: PutModules, on_gpu
         *((name, step) for step in (0, 1) for name in ("profile.before", "end_of_step", "profile.after")),
         ("finish", "model"),
     ]
-    (_, first, measured), (_, second, _) = (call.args for call in work.end_of_step.call_args_list)
+    ended = work.end_of_step.call_args_list
+    (_, first, *_), (_, second, *_) = (call.args for call in ended)
     assert first - start >= (0.02 if on_gpu else 0)
     assert second <= time.perf_counter()
-    assert measured == {"grad_norm": 1.0}
+    assert ended[0].args[2:] == (6.0, 1.0)
+    assert ended[0].kwargs["framework_seconds"] == 0.5
 
 
 # --- a whole training ---------------------------------------------------------------------------------
@@ -166,7 +170,7 @@ def test_all_broken_modules_are_reported_at_the_end(put_modules: PutModules, mon
     work, part = worker.Work(options(task="lora"), Mock()), Gpt()
     work.begin(model_of(part, w=7, a=7))
     part.forward(ids(1))
-    work.end_of_step(0, time.perf_counter(), {"reduced_train_loss": 6.0, "grad_norm": 0.0})
+    work.end_of_step(0, time.perf_counter(), 6.0, 0.0)
     work.finish(model_of(part, w=8, a=7))
     assert work.failures() == [
         "every gradient is zero: nothing was trained",

@@ -39,10 +39,11 @@ def test_the_slowdown_comes_before_the_frameworks_own_settings(
     assert command.index(f"--inject_slowdown={word}") < command.index("--")
 
 
-def test_a_program_that_nothing_of_ours_runs_in_is_refused() -> None:
-    """Megatron-Bridge has no Stepmark worker; another backend may not know the option."""
-    bridge = {"model": "llama3_8b", "engine": "bridge", "hardware": "h100", "gpus": 8}
+def test_a_program_that_nothing_of_ours_runs_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the backend of another package, which does not know the option."""
+    jax = BACKENDS["jax"]
+    planned = jax.plan(resolved(inject_slowdown=0.0))
+    monkeypatch.setattr(type(jax), "plan", lambda *_: planned)
     with pytest.raises(RequestError, match="does not support --inject_slowdown") as refused:
-        resolved("nemo", **bridge)
-    assert "--engine=bridge" in refused.value.where
-    assert worker_options(resolved("nemo", **bridge, inject_slowdown=0.0)) == []
+        resolved()
+    assert "--engine=maxtext" in refused.value.where

@@ -62,7 +62,7 @@ def results(tmp_path: Path) -> Path:
         ("doctor flags", "doctor flags --xla_gpu_graph_level=0", 2),
         ("nightly --list", "nightly --list", 0),
         ("nightly --dry_run", "nightly --suite=smoke --dry_run", 0),
-        ("setup --site", "setup --site=local --engine=bridge", 1),
+        ("setup --site", "setup --site=local --engine=mlperf_llama2_70b_lora", 1),
         ("setup --site --dry_run", "setup --site=local --engine=bridge --dry_run", 0),
         ("text", "run --help", 0),
         ("text", "report --help", 0),

@@ -1,0 +1,194 @@
+"""Run Megatron-Bridge's own pretrain() and record what happened, one JSON line per event.
+
+It runs by path inside Megatron-Bridge's environment (`python -P bridge_worker.py --recipe=NAME ... -- key=value ...`)
+with only the standard library and Megatron-Bridge. The configuration is a recipe of Megatron-Bridge with the run's
+overrides, resolved as its scripts/training/run_recipe.py does. That script has no way to add a clock. worker.py holds
+what both engines share, and cpu_redirect.py what a CPU or a virtual environment lacks.
+"""
+
+import argparse
+import importlib.util
+import inspect
+import math
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
+import worker_kit as kit  # noqa: E402
+
+shared = kit.load(HERE / "worker.py")
+
+PRETRAINED = "checkpoint.pretrained_checkpoint="
+# Adapters of parts of a fused matrix.
+SEPARATE_TARGETS = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
+NO_CLOCK = "this Megatron-Bridge has no callbacks, so Stepmark's clock cannot run"
+
+
+# --- the configuration ------------------------------------------------------------------------
+
+
+def configuration(options):
+    """Return the recipe with the run's data and overrides."""
+    from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
+
+    recipe = recipe_function(options)()
+    if options.dataset:
+        recipe.dataset = dataset(recipe, options.dataset)
+    targets = "".join(word for word in options.settings if word.startswith("++peft.target_modules="))
+    if any(name in re.split(r"[=\[\],]", targets) for name in SEPARATE_TARGETS):
+        from megatron.bridge.peft.canonical_lora import CanonicalLoRA
+
+        recipe.peft = CanonicalLoRA()
+    found = process_config_with_overrides(recipe, cli_overrides=options.settings)
+    if not importlib.util.find_spec("transformer_engine"):
+        from megatron.bridge.models.gpt_provider import local_layer_spec
+
+        found.model.transformer_layer_spec = local_layer_spec
+    return found
+
+
+def recipe_function(options):
+    """Return a recipe by its name. A benchmark recipe has the name of its hardware, and is not in the library."""
+    from megatron.bridge.perf_recipes import llama as tuned
+    from megatron.bridge.recipes import llama as library
+
+    if options.stated_model:
+        begin_with_a_plain_llama()
+    found = getattr(library if options.library else tuned, options.recipe, None)
+    if found is None:
+        raise SystemExit(f"stepmark worker: this Megatron-Bridge has no recipe '{options.recipe}'")
+    return found
+
+
+def begin_with_a_plain_llama():
+    """Recipes begin with a gated configuration. A model without one has all its dimensions in the overrides."""
+    from megatron.bridge import AutoBridge
+    from transformers import LlamaConfig
+
+    plain = LlamaConfig(architectures=["LlamaForCausalLM"])
+    AutoBridge.from_hf_pretrained = classmethod(lambda cls, *_a, **_k: cls.from_hf_config(plain))
+
+
+def dataset(recipe, preset):
+    """Return the preset's data, loaded as the recipe loads its own."""
+    from megatron.bridge.recipes.utils.dataset_utils import build_dataset_config
+
+    made = build_dataset_config(recipe, preset)
+    for name in ("num_workers", "pin_memory", "persistent_workers"):
+        if hasattr(recipe.dataset, name):
+            setattr(made, name, getattr(recipe.dataset, name))
+    return made
+
+
+def begin_with_random_weights(found, *, trains_base=False):
+    """Bridge reads a checkpoint before it makes adapters. Make them without it, on the weights as they are."""
+    from megatron.bridge.training import setup
+
+    def adapted(model):
+        made = setup._apply_peft_transformation(found.peft, model)
+        for chunk in made if trains_base else ():
+            chunk.requires_grad_(True)
+        return made
+
+    found.checkpoint.pretrained_checkpoint = os.devnull  # must exist
+    setup._create_peft_pre_wrap_hook = lambda _found, _state: adapted
+
+
+# --- the clock --------------------------------------------------------------------------------
+
+
+def step_clock(work):
+    """A callback: it stamps the end of every step once the device has done it."""
+    import torch
+    from megatron.bridge.training.callbacks import Callback
+
+    class StepClock(Callback):
+        def on_train_step_start(self, context):
+            if not work.recorder.started:
+                work.begin(torch.nn.ModuleList(context.model))
+            work.profile.before(context.state.train_state.step, torch)
+
+        def on_train_step_end(self, context):
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            end, step = time.perf_counter(), context.state.train_state.step
+            loss = context.loss_dict.get("lm loss")  # only the last pipeline stage has it
+            norm = math.nan if context.grad_norm is None else float(context.grad_norm)
+            work.end_of_step(step, end, None if loss is None else float(loss), norm)
+            work.profile.after(step, torch)
+
+        def on_train_end(self, context):
+            work.finish(torch.nn.ModuleList(context.model))
+
+    return StepClock()
+
+
+# --- training ---------------------------------------------------------------------------------
+
+
+class Work(shared.Work):
+    """One training: Bridge's own loop with timed steps."""
+
+    clocked = True
+
+    def train(self):
+        found = self.prepared(self.imported())
+        from megatron.bridge.training.gpt_step import forward_step
+        from megatron.bridge.training.pretrain import pretrain
+
+        self.clocked = "callbacks" in inspect.signature(pretrain).parameters
+        if not self.clocked and self.options.recorded_steps:
+            raise SystemExit(f"stepmark worker: {NO_CLOCK}; it also starts the recording of nsys")
+        pretrain(found, forward_step, **({"callbacks": [step_clock(self)]} if self.clocked else {}))
+
+    def imported(self):
+        """Join the processes, import Bridge, and return whether this is a CPU."""
+        self.redirect = kit.load(HERE / "cpu_redirect.py")
+        on_cpu = self.join(self.redirect)
+        self.redirect.before_bridge()
+        import megatron.bridge  # noqa: F401
+
+        return on_cpu
+
+    def prepared(self, on_cpu):
+        """Return the run's configuration, and adapt Bridge to its environment."""
+        found = configuration(self.options)
+        self.redirect.adapt_bridge(on_cpu)
+        if self.proof and not any(word.startswith(PRETRAINED) for word in self.options.settings):
+            self.said.append(kit.RANDOM_WEIGHTS)
+            begin_with_random_weights(found)
+        return found
+
+    def failures(self):
+        """Without a clock, the log is all there is."""
+        return super().failures() if self.clocked else []
+
+
+def main(options):
+    events = kit.events_of(options)
+    if options.check:
+        look = kit.load(HERE / "bridge_check.py").look
+        return kit.run_check(lambda: look(options, Work(options, events), kit), events)
+    work = Work(options, events)
+    return kit.run(options, work.train, work.failures, events, work.notes)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    kit.add_options(parser)
+    parser.add_argument("--recipe", required=True)
+    parser.add_argument("--library", action="store_true", help="the recipe is of megatron.bridge.recipes")
+    parser.add_argument("--dataset", default="", help="another kind of data than the recipe's, such as mock")
+    parser.add_argument("--stated_model", action="store_true", help="read no configuration of Hugging Face")
+    parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
+    parser.add_argument("--tokens_per_step", type=int, required=True)
+    parser.add_argument("--recorded_steps", default="", help="by nsys, such as 45-49")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    kit.leave(main(parse(sys.argv[1:])))
