@@ -31,6 +31,7 @@ from benchmarks.values import (
 if TYPE_CHECKING:
     from benchmarks.assets import Repository
     from benchmarks.compilation.compiled import Job
+    from benchmarks.compilation.traced import TraceJob
 
 ENTRY_POINT_GROUP = "stepmark.backends"
 
@@ -249,14 +250,16 @@ class ProvesWork(Protocol):
 
 @runtime_checkable
 class CompilesAhead(Protocol):
-    """A backend that can compile training steps without the GPU (plan.py compile)."""
+    """plan.py compile: a step compiled (Job, CompileReport), or traced without a compiler (TraceJob, TraceReport)."""
 
-    def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
+    compile_engine: str  # in whose environment the program runs
+
+    def compile_job(self, name: str, benchmark: Benchmark) -> "Job | TraceJob":
         """Return the step to compile. Raise RequestError if it cannot be compiled, such as for an unknown GPU."""
 
     def compile_program(self) -> SideProgram:
-        """Return a program that compiles a list of compiled.Job in `{phase_dir}/request.json`. For job N, it
-        writes a compiled.CompileReport to N/report.json, or its exit code to N/failed.json, and its output to N/log.
+        """Compiles training steps. `{phase_dir}/request.json` is a list of jobs. For the job at index N it writes
+        N/report.json, or N/failed.json with its exit code, and its output to N/log.
         """
 
 

@@ -137,6 +137,8 @@ class MaxTextBackend:
             platform=benchmark.hardware.platform,
         )
 
+    compile_engine = "maxtext"
+
     def compile_job(self, name: str, benchmark: Benchmark) -> "Job":
         from jax_backend import compiling
 

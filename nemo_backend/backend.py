@@ -6,7 +6,7 @@ submission is a separate engine.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from benchmarks.assets import Repository
 from benchmarks.backend import EnvironmentSpec, LogFormat, SideProgram
@@ -27,6 +27,9 @@ from benchmarks.values import (
     Storage,
 )
 from nemo_backend import bridge_planning, layout, lora, memory, mlperf_planning, planning, profiles
+
+if TYPE_CHECKING:
+    from benchmarks.compilation.traced import TraceJob
 
 NEMO, BRIDGE = "nemo", "bridge"
 
@@ -141,6 +144,19 @@ class NemoBackend:
             return None
         command = program("nemo_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, platform=platform)
+
+    compile_engine = NEMO  # in whose environment the steps of both engines are traced
+
+    def compile_job(self, name: str, benchmark: Benchmark) -> "TraceJob":
+        from nemo_backend import tracing
+
+        self.storage(benchmark)  # which refuses a submission to MLPerf
+        return tracing.job(name, benchmark)
+
+    def compile_program(self) -> SideProgram:
+        from nemo_backend import tracing
+
+        return tracing.PROGRAM
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
         """Return the program without fused kernels, and so without Transformer Engine: only arithmetic counts."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes
+from benchmarks.model.capacity import FLOAT32_BYTES, compute_bytes
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
-from benchmarks.values import Benchmark, NumberBytes, Recompute, Scalar, Storage
+from benchmarks.values import Benchmark, Lora, NumberBytes, Recompute, Scalar, Storage
 from nemo_backend import layout
 from nemo_backend.bridge_planning import is_benchmark_recipe, lacks_transformer_engine
 from nemo_backend.layout import FSDP
@@ -17,6 +17,7 @@ USABLE = 0.94
 # engine -> the groups with the settings of the model and the optimizer, and two switches.
 PLACES = {"nemo": ("model.config", "optim.config"), "bridge": ("model", "optimizer")}
 DISTRIBUTED = {"nemo": "optim.config.use_distributed_optimizer", "bridge": "ddp.use_distributed_optimizer"}
+FP8_RECIPES = {"nemo": "trainer.plugins.fp8_recipe", "bridge": "mixed_precision.fp8_recipe"}
 REDUCED_IN_FP32 = {
     "nemo": "trainer.plugins.grad_reduce_in_fp32",
     "bridge": "mixed_precision.grad_reduce_in_fp32",
@@ -26,27 +27,42 @@ REDUCED_IN_FP32 = {
 # them, because it is the next layer's input.
 ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
 
-# Transformer Engine keeps the input of an fp8 matmul as the fp8 numbers that it multiplied.
-MATMUL_INPUTS = frozenset({"attention_norm", "context", "mlp_norm", "mlp_product"})
+# Transformer Engine keeps the input of an fp8 matmul as the fp8 numbers that it multiplied. The input of attention's
+# output matrix is attention's output, which attention keeps anyway, in bf16.
+ONE_BYTE = frozenset({"attention_norm", "mlp_norm", "mlp_product", "context_in_fp8"})
+SHARES = {"attention_norm": "attention_norm_share", "mlp_norm": "mlp_norm_share"}
+
+# The input of a matrix -> those of flops.ADAPTED_MATRICES that it is the input of. A frozen matrix keeps none, but an
+# adapter keeps its own.
+INPUT_OF = {
+    "attention_norm": frozenset({"query_key_value", "query", "key", "value"}),
+    "mlp_norm": frozenset({"mlp_input", "gate", "up"}),
+    "mlp_product": frozenset({"mlp_output"}),
+}
 
 # Without sequence parallelism, each device of a tensor group holds these whole.
 HIDDEN_STATES = frozenset({"layer_input", "attention_norm", "out_proj", "mlp_norm", "mlpwo"})
+
+# In the backward pass of attention in Megatron's own matmuls: the buffer of the scores, their masked copy, and three
+# copies of their gradient.
+SCORE_COPIES = 5
 
 Settings = Mapping[str, Scalar]  # of the model, or of the optimizer, in Megatron's names
 
 
 def storage(benchmark: Benchmark) -> Storage:
     engine, share, knobs = benchmark.engine, benchmark.parallelism, benchmark.settings.knobs
-    model, optimizer = (_below(place, knobs) for place in PLACES[engine])
+    model, optimizer = (below(place, knobs) for place in PLACES[engine])
     on_bridge, whole = engine == "bridge", benchmark.dtype == "fp32"
-    # A pretraining recipe of Megatron-Bridge has it without saying so.
-    distributed = knobs.get(DISTRIBUTED[engine], on_bridge and benchmark.task == "pretrain")
+    distributed = is_distributed(benchmark)
     again = _recomputed_layers(benchmark, model)
-    sequence_parallel = f"{layout.PLACES[engine]}.sequence_parallel"  # a plan for the Bridge turns it on
     modules = _modules(model)
+    fused = not (lacks_transformer_engine if on_bridge else attends_by_megatron)(benchmark)
+    trained = benchmark.lora is None
+    unneeded = frozenset() if trained else _unneeded(benchmark.lora)
     return Storage(
-        saved_activations=ALL_ACTIVATIONS.difference(*(NOT_KEPT.get(name, frozenset()) for name in modules)),
-        one_byte_activations=MATMUL_INPUTS if benchmark.dtype == "fp8" else frozenset(),
+        saved_activations=_saved(benchmark, modules, unneeded, fused=fused),
+        one_byte_activations=_one_byte(benchmark, unneeded),
         numbers=NumberBytes(
             weight_bytes=4 if whole else 2,
             gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,
@@ -56,27 +72,81 @@ def storage(benchmark: Benchmark) -> Storage:
         ),
         optimizer_replicas=share.data * share.context if distributed else 1,
         gathers_layers=bool(knobs.get(FSDP, False)),
-        writes_attention_scores=(lacks_transformer_engine if on_bridge else attends_by_megatron)(benchmark),
+        writes_attention_scores=not fused,
+        score_bytes=SCORE_COPIES * compute_bytes(benchmark),
         usable_fraction=USABLE,
         recompute=_recompute(model, modules, again),
         input_only_layers=again,
         recomputed_together=_recomputed_together(benchmark, model),
         absent_layers=_absent_layers(model, benchmark.model.layers - again),
-        whole_activations=frozenset() if knobs.get(sequence_parallel, on_bridge) else HIDDEN_STATES,
+        whole_activations=_whole(benchmark, unneeded),
+        unneeded_activations=unneeded,
+        dummy_gradients=trained and fused and bool(model.get("gradient_accumulation_fusion", True)),
+        head_gradient_waits=trained and benchmark.model.tied_embeddings and share.pipeline == 1,
         uncounted=_uncounted(benchmark, modules),
     )
 
 
-def _below(place: str, knobs: Settings) -> Settings:
+def shards_sequences(benchmark: Benchmark) -> bool:
+    """Return whether a tensor group shares out sequences too; a plan for the Bridge turns it on."""
+    implied = benchmark.engine == "bridge" and benchmark.parallelism.tensor > 1
+    return bool(benchmark.settings.knobs.get(f"{layout.PLACES[benchmark.engine]}.sequence_parallel", implied))
+
+
+def _unneeded(lora: Lora | None) -> frozenset[str]:
+    targets = set(lora.targets) if lora else set()
+    return frozenset(name for name, matrices in INPUT_OF.items() if lora and not matrices & targets)
+
+
+def _saved(benchmark: Benchmark, modules: set[str], unneeded: frozenset[str], *, fused: bool) -> frozenset[str]:
+    found = ALL_ACTIVATIONS.difference(unneeded, *(NOT_KEPT.get(name, frozenset()) for name in modules))
+    if not fused:
+        found |= {"rotated"}
+    if benchmark.dtype == "fp8" and benchmark.lora is None and _scaling(benchmark) == "delayed":
+        found |= {"context_in_fp8"}  # with other scalings Megatron lets the matrix keep attention's output itself
+    if benchmark.lora and shards_sequences(benchmark):
+        found |= {share for name, share in SHARES.items() if name in found}
+    return found
+
+
+def _one_byte(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
+    if benchmark.dtype != "fp8":
+        return frozenset()
+    return ONE_BYTE if benchmark.lora is None else frozenset(SHARES.values()) | unneeded
+
+
+def _whole(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
+    """Without sequence parallelism, hidden states; with it, what adapters gather."""
+    if not shards_sequences(benchmark):
+        return HIDDEN_STATES
+    return frozenset(SHARES) - unneeded if benchmark.lora else frozenset()
+
+
+def _scaling(benchmark: Benchmark) -> Scalar | None:
+    return benchmark.settings.knobs.get(FP8_RECIPES[benchmark.engine])
+
+
+def is_distributed(benchmark: Benchmark) -> bool:
+    """Return whether the replicas share out the optimizer; pretraining on Megatron-Bridge does without saying so."""
+    implied = benchmark.engine == "bridge" and benchmark.task == "pretrain"
+    return bool(benchmark.settings.knobs.get(DISTRIBUTED[benchmark.engine], implied))
+
+
+def below(place: str, knobs: Settings) -> dict[str, Scalar]:
     beginning = f"{place}."
     return {name.removeprefix(beginning): value for name, value in knobs.items() if name.startswith(beginning)}
 
 
 def _logit_number_bytes(benchmark: Benchmark, model: Settings) -> int:
-    """Transformer Engine's loss writes the gradient over the logits, in the type they have; others in float32."""
+    """Transformer Engine's loss writes the gradient over the logits, in the type they have; others over a copy."""
+    fused = model.get("cross_entropy_loss_fusion", True) and loss_of(benchmark, model) == "te"
+    return compute_bytes(benchmark) + (0 if fused or benchmark.dtype == "fp32" else FLOAT32_BYTES)
+
+
+def loss_of(benchmark: Benchmark, model: Settings) -> str:
+    """Return the implementation of a fused loss: te or native."""
     usual = "te" if benchmark.engine == "bridge" and is_benchmark_recipe(benchmark) else "native"
-    fused = model.get("cross_entropy_loss_fusion", True) and model.get("cross_entropy_fusion_impl", usual) == "te"
-    return compute_bytes(benchmark) if fused else LOGIT_COPIES * FLOAT32_BYTES
+    return str(model.get("cross_entropy_fusion_impl", usual))
 
 
 def _absent_layers(model: Settings, kept_whole: int) -> int:

@@ -11,21 +11,21 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_520,
+    "benchmarks": 2_525,
     "benchmarks/compare": 1_440,
-    "benchmarks/compilation": 880,
+    "benchmarks/compilation": 1_305,
     "benchmarks/dashboard": 870,
     "benchmarks/doctor": 1_420,
     "benchmarks/equivalence": 470,
     "benchmarks/history": 700,
-    "benchmarks/inside": 1_130,
+    "benchmarks/inside": 1_150,
     "benchmarks/logs": 1_065,
     "benchmarks/machine": 580,
     "benchmarks/measuring": 1_430,
     "benchmarks/mlperf": 1_590,
-    "benchmarks/model": 2_295,
+    "benchmarks/model": 2_350,
     "benchmarks/nightly": 1_690,
-    "benchmarks/pages": 1_420,
+    "benchmarks/pages": 1_430,
     "benchmarks/preflight": 630,
     "benchmarks/reading": 620,
     "benchmarks/references": 130,
@@ -40,7 +40,7 @@ BUDGETS = {
     "launch/assets": 340,
     "launch/campaigns": 380,
     "launch/campaigns/nights": 460,
-    "launch/checks": 555,
+    "launch/checks": 560,
     "launch/cli": 740,
     "launch/dashboards": 170,
     "launch/environments": 1_570,
@@ -53,12 +53,12 @@ BUDGETS = {
     "launch/sites": 870,
     "launch/slurm": 2_400,
     "launch/terminal": 490,
-    "nemo_backend": 2_345,
-    "nemo_backend/inside": 1_900,
+    "nemo_backend": 2_545,
+    "nemo_backend/inside": 2_705,
 }
-PRODUCT_LINES = 49_565
-TEST_LINES = 41_485
-PRODUCT_FILES = 336
+PRODUCT_LINES = 51_090
+TEST_LINES = 41_800
+PRODUCT_FILES = 342
 
 
 def lines_of(path: Path) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import CompileReport, Kernels, Overlap, Schedule, kernels, overlap
 from benchmarks.compilation.program import Kind, Program, kind_of, place_of
+from benchmarks.compilation.traced import TracedProgram
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
@@ -124,8 +125,8 @@ def buffers_grid(program: Program) -> Grid:
     return Grid(f"its {len(rows)} largest buffers", ["of", "kind", "shape", "#size"], rows)
 
 
-def fits_text(program: Program) -> str:
-    peak, usable = bytes_text(program.compiled.peak_bytes), program.usable_bytes
+def fits_text(program: Program | TracedProgram) -> str:
+    peak, usable = bytes_text(program.peak_bytes), program.usable_bytes
     if usable is None:
         return f"{peak} at the peak"
     share = f"{program.storage.usable_fraction:.0%} of {program.benchmark.hardware.title}"

@@ -29,12 +29,24 @@ class Program(NamedTuple):
     compiled: CompileReport
 
     @property
+    def peak_bytes(self) -> float:
+        return self.compiled.peak_bytes
+
+    @property
     def usable_bytes(self) -> float | None:
         return capacity.usable_bytes(self.benchmark, self.storage)
 
     @property
     def fits(self) -> bool:
-        return self.usable_bytes is None or self.compiled.peak_bytes <= self.usable_bytes
+        return self.usable_bytes is None or self.peak_bytes <= self.usable_bytes
+
+    @property
+    def saves_memory(self) -> str:
+        return "--set=remat_policy=full"
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        return (not self.fits, self.exposed_bytes / self.benchmark.tokens_per_step, self.peak_bytes)
 
     @property
     def memory(self) -> list["Kind"]:

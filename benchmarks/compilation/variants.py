@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from benchmarks.compilation import compiled_report
+from benchmarks.compilation import compiled_report, traced_report
 from benchmarks.compilation.compiled import CompileReport, overlap
 from benchmarks.compilation.program import Program
+from benchmarks.compilation.traced import TracedProgram, TraceReport
 from benchmarks.errors import EXIT_REFUSED, EXIT_VALID, RequestError, StepmarkError
 from benchmarks.request.resolve import Request
 from benchmarks.sweeps import sweep
 from benchmarks.text import Grid, bytes_text, plural, title
-from benchmarks.values import Value
+from benchmarks.values import Benchmark, Storage, Value
 
 PLANNED = "as planned"
 UNKNOWN = "autotuning, NCCL's algorithms, contention, power and slow nodes"
@@ -86,33 +87,50 @@ def flag_sets(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-# --- the comparison -----------------------------------------------------------------------------
+Programs = Mapping[str, Program | TracedProgram]
 
 
-def ranked(programs: Mapping[str, Program]) -> list[str]:
-    """Return the names sorted: programs that fit come first, then by exposed bytes per token, then by memory."""
-
-    def key(name: str) -> tuple[bool, float, float]:
-        one = programs[name]
-        return (not one.fits, one.exposed_bytes / one.benchmark.tokens_per_step, one.compiled.peak_bytes)
-
-    return sorted(programs, key=key)
+def traced_ones(programs: Programs) -> dict[str, TracedProgram]:
+    """Return all of them, or none: they come from one backend."""
+    return {name: one for name, one in programs.items() if isinstance(one, TracedProgram)}
 
 
-def grid(programs: Mapping[str, Program]) -> Grid:
+# --- compared -----------------------------------------------------------------------------------
+
+
+def program_of(
+    benchmark: Benchmark, storage: Storage, report: CompileReport | TraceReport
+) -> Program | TracedProgram:
+    if isinstance(report, TraceReport):
+        return TracedProgram(benchmark, storage, report)
+    return Program(benchmark, storage, report)
+
+
+def ranked(programs: Programs) -> list[str]:
+    """Return the programs that fit first, then by exposed bytes per token if they are known, then by memory."""
+    return sorted(programs, key=lambda name: programs[name].rank)
+
+
+def grid(programs: Programs) -> Grid:
     first = next(iter(programs))
-    rows = [_variant(name, programs[name], first, programs[first]) for name in ranked(programs)]
+    names = {title(program.benchmark) for program in programs.values()}
+    name = names.pop() if len(names) == 1 else programs[first].benchmark.model.name
+    count = plural(len(programs), "variant")
+    traced = traced_ones(programs)
+    if traced:
+        return traced_report.variants_grid(traced, f"{name} · {count} traced here, sorted by memory")
+    compiled = {name: one for name in ranked(programs) if isinstance(one := programs[name], Program)}
+    rows = [_variant(name, one, first, compiled[first]) for name, one in compiled.items()]
     titles = [
         "variant", "fits", "#peak", "exposed bytes per step", "hidden bytes", "collectives",
         f"compared with '{first}'",
     ]  # fmt: skip
-    names = {title(program.benchmark) for program in programs.values()}
-    name = names.pop() if len(names) == 1 else programs[first].benchmark.model.name
-    count = plural(len(programs), "variant")
     return Grid(f"{name} · {count} compiled here, sorted by exposed bytes", titles, rows)
 
 
-def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
+def notes(programs: Programs, failed: Mapping[str, StepmarkError]) -> list[str]:
+    if traced_ones(programs):
+        return [*(error.what for error in failed.values()), *traced_report.NOTES]
     return [
         *(error.what for error in failed.values()),
         "Sorted by whether it fits, then by the bytes per token that no matmul or attention hides.",
@@ -120,9 +138,13 @@ def notes(failed: Mapping[str, StepmarkError]) -> list[str]:
     ]
 
 
-def text(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> str:
+def text(programs: Programs, failed: Mapping[str, StepmarkError]) -> str:
+    """Return the table of several programs, or the report of one."""
+    if len(programs) + len(failed) == 1:
+        (one,) = programs.values()
+        return traced_report.text(one) if isinstance(one, TracedProgram) else compiled_report.text(one)
     table = grid(programs)
-    return "\n".join([table.heading, *table.lines(), *(f"  {note}" for note in notes(failed))])
+    return "\n".join([table.heading, *table.lines(), *(f"  {note}" for note in notes(programs, failed))])
 
 
 def _variant(name: str, program: Program, first_name: str, first: Program) -> tuple[str, ...]:
@@ -138,11 +160,12 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
     )
 
 
-def too_large(programs: Mapping[str, Program]) -> RequestError | None:
-    """Return an error if no program fits; it describes the smallest program."""
+def too_large(programs: Programs) -> RequestError | None:
+    """Return the refusal if no program fits, with the missing memory of the smallest."""
     if any(program.fits for program in programs.values()):
         return None
-    name, least = min(programs.items(), key=lambda one: one[1].compiled.peak_bytes)
+    name = min(programs, key=lambda name: programs[name].peak_bytes)
+    least = programs[name]
     several = f"'{name}', the smallest of {len(programs)} programs, does not fit"
     what = "the program does not fit" if len(programs) == 1 else several
     largest = max(least.memory, key=lambda kind: kind.held_bytes)
@@ -150,11 +173,11 @@ def too_large(programs: Mapping[str, Program]) -> RequestError | None:
         f"{what} the device",
         where=compiled_report.fits_text(least),
         why=f"most of it is {largest.name}: {bytes_text(largest.held_bytes)}; more GPUs or a smaller batch also help",
-        next_command="--set=remat_policy=full",
+        next_command=least.saves_memory,
     )
 
 
-def exit_code(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> int:
+def exit_code(programs: Programs, failed: Mapping[str, StepmarkError]) -> int:
     if failed:
         return max(error.exit_code for error in failed.values())
     return EXIT_REFUSED if too_large(programs) else EXIT_VALID
@@ -182,9 +205,19 @@ class Variants(Value, frozen=True):
     cannot_know: str
 
 
-def as_data(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> Variants:
-    return Variants(
-        variants=[compiled_report.as_data(name, programs[name]) for name in ranked(programs)],
-        failed={name: error.what for name, error in failed.items()},
-        cannot_know=UNKNOWN,
-    )
+class TracedVariants(Value, frozen=True):
+    """Ranked."""
+
+    variants: list[traced_report.TracedVariant]
+    failed: dict[str, str]
+    cannot_know: str
+
+
+def as_data(programs: Programs, failed: Mapping[str, StepmarkError]) -> Variants | TracedVariants:
+    errors = {name: error.what for name, error in failed.items()}
+    in_order = [(name, programs[name]) for name in ranked(programs)]
+    traced = [traced_report.as_data(name, one) for name, one in in_order if isinstance(one, TracedProgram)]
+    if traced:
+        return TracedVariants(variants=traced, failed=errors, cannot_know="times and overlap")
+    compiled = [compiled_report.as_data(name, one) for name, one in in_order if isinstance(one, Program)]
+    return Variants(variants=compiled, failed=errors, cannot_know=UNKNOWN)

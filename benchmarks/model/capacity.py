@@ -9,6 +9,7 @@ from math import ceil
 from benchmarks.model.flops import (
     adapter_parameter_count,
     embedding_parameters,
+    layer_matmul_weights,
     layer_parameters,
     parameter_count,
 )
@@ -19,11 +20,10 @@ BFLOAT16_BYTES = 2
 
 # The backward pass still holds one layer's weights while the next layer's weights are gathered.
 GATHERED_LAYERS = 2
-# Float32 copies: the logits and their gradient; the attention scores and their softmax.
+# In float32: the logits and their gradient.
 LOGIT_COPIES = 2
-SCORE_COPIES = 2
-# Hidden states that a tensor group gathers: the inputs of attention and MLP, the gradients of their outputs, and the
-# sums for the gradients of three inputs. Programs compiled by XLA hold all of them.
+# Gathered hidden states of a tensor group: the inputs of attention and the MLP, the gradients of their outputs, and
+# the sums for the gradients of three inputs. XLA's programs hold these.
 WHOLE_STATES = 7
 # Sequences that a context group gathers: keys, values, and the gradients of both.
 WHOLE_KEYS = 4
@@ -43,25 +43,63 @@ DISTINCT = (
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
-    """Return the bytes that a device holds at the peak of a step, by part."""
-    shards = weight_shards(benchmark, storage)
-    trained = trained_parameters(benchmark, storage)
-    frozen = stage_parameters(benchmark, storage) / shards if benchmark.lora else 0.0
-    state = {
+    """Bytes a device holds at the peak of a step."""
+    if storage.layer_loop is not None:
+        state = _state(benchmark, storage, stage_parameters(benchmark, storage))
+        return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
+    ends = [False, True] if benchmark.parallelism.pipeline > 1 else [True]
+    return max((_on_stage(benchmark, storage, last=last) for last in ends), key=lambda parts: sum(parts.values()))
+
+
+def _state(benchmark: Benchmark, storage: Storage, parameters: float) -> dict[str, float]:
+    """Return the bytes of the weights and the optimizer of a stage with so many parameters."""
+    trained = trained_parameters(benchmark, storage, parameters)
+    frozen = parameters / weight_shards(benchmark, storage) if benchmark.lora else 0.0
+    return {
         "parameters": storage.numbers.weight_bytes * (trained + frozen),
         "optimizer": storage.numbers.optimizer_bytes * trained / storage.optimizer_replicas,
     }
-    if storage.layer_loop is not None:
-        return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
-    return state | {
-        "gradients": storage.numbers.gradient_bytes * trained,
+
+
+def _on_stage(benchmark: Benchmark, storage: Storage, *, last: bool) -> dict[str, float]:
+    """Return the bytes on the first pipeline stage, which keeps the most, or the last, which has the logits."""
+    parameters = _parameters_at_end(benchmark, storage, last=last)
+    has_head = last or storage.tables_on_every_stage
+    logits = _bytes_at_the_loss(benchmark, storage) if has_head else 0.0
+    scores = attention_score_bytes(benchmark, storage) if storage.writes_attention_scores else 0.0
+    working = layer_working_bytes(benchmark, storage)
+    if storage.head_gradient_waits and has_head:
+        scores, working = (size + _table_gradient_bytes(benchmark) for size in (scores, working))
+    lasting = _dummy_gradient_bytes(benchmark) if storage.dummy_gradients else 0.0
+    # The loss, the backward pass of an MLP and that of attention are at different times.
+    return _state(benchmark, storage, parameters) | {
+        "gradients": storage.numbers.gradient_bytes * trained_parameters(benchmark, storage, parameters),
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
-        "saved_activations": saved_activation_bytes(benchmark, storage),
-        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
-        "logits": logit_bytes(benchmark, storage),
-        "workspace": max(0.0, layer_working_bytes(benchmark, storage) - logit_bytes(benchmark, storage))
+        "saved_activations": saved_activation_bytes(benchmark, storage, last=last),
+        "logits": logits,
+        "attention_scores": max(0.0, scores - max(logits, working)),
+        "workspace": lasting
+        + max(0.0, working - logits)
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0),
     }
+
+
+def _bytes_at_the_loss(benchmark: Benchmark, storage: Storage) -> float:
+    """Return the bytes of the logits, or of their gradient next to that of the head if that is more."""
+    gradients = compute_bytes(benchmark) * _vocabulary_numbers(benchmark, storage)
+    if benchmark.lora is None:
+        gradients += _table_gradient_bytes(benchmark)
+    return max(logit_bytes(benchmark, storage), gradients)
+
+
+def _table_gradient_bytes(benchmark: Benchmark) -> float:
+    """Return the bytes of a gradient of the head or the embedding, before it is in its buffer."""
+    return embedding_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
+
+
+def _dummy_gradient_bytes(benchmark: Benchmark) -> float:
+    """Return the bytes of one gradient of each shape in a layer."""
+    return layer_matmul_weights(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
 def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
@@ -109,7 +147,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
         "gathered_layers": 0.0 if _is_whole(benchmark, storage) else _gathered_layer_bytes(benchmark, storage),
         "gathered_head": _head_bytes(benchmark, loop) if trains_all and not waits else 0.0,
         "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
-        "attention_scores": attention_score_bytes(benchmark) if storage.writes_attention_scores else 0.0,
+        "attention_scores": attention_score_bytes(benchmark, storage) if storage.writes_attention_scores else 0.0,
         "logits": (one_hot + waits * loop.head_number_bytes) * _vocabulary_numbers(benchmark, storage),
         "workspace": layer_working_bytes(benchmark, storage)
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0)
@@ -190,25 +228,36 @@ def fullest_stages(benchmark: Benchmark) -> list[tuple[int, bool]]:
 
 
 def stage_parameters(benchmark: Benchmark, storage: Storage) -> int:
-    """Return the parameters of the fullest stage. Tied weights are on the first and on the last stage."""
-    model = benchmark.model
-    others = parameter_count(model) - model.layers * layer_parameters(model)
-    if benchmark.parallelism.pipeline > 1 and not storage.tables_on_every_stage:
-        others = embedding_parameters(model) + model.hidden_size  # the head, and the norm in front of it
-    return max(layers * layer_parameters(model) + last * others for layers, last in fullest_stages(benchmark))
+    """The model's parameters on the fullest stage."""
+    return max(_parameters_at_end(benchmark, storage, last=last) for last in (False, True))
 
 
-def stage_trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the parameters of the fullest stage that the optimizer changes."""
+def _parameters_at_end(benchmark: Benchmark, storage: Storage, *, last: bool) -> int:
+    """The parameters of the last stage, or of the fullest other.
+
+    If embedding and head are tied, both ends have a copy. If the layers do not divide evenly, both ends have fewer.
+    """
+    model, pipeline = benchmark.model, benchmark.parallelism.pipeline
+    fewer, most = (layers * layer_parameters(model) for layers in (model.layers // pipeline, stage_layers(benchmark)))
+    if pipeline == 1 or storage.tables_on_every_stage:
+        tables = parameter_count(model) - model.layers * layer_parameters(model)
+        return fewer + tables if last else most + storage.tables_on_every_stage * tables
+    tables = embedding_parameters(model)
+    return fewer + tables + model.hidden_size if last else max(most, fewer + tables)
+
+
+def stage_trained_parameters(benchmark: Benchmark, storage: Storage, parameters: float | None = None) -> float:
+    """Return the parameters that the optimizer changes, of a stage with so many or of the fullest."""
     if benchmark.lora is None:
-        return stage_parameters(benchmark, storage)
+        return stage_parameters(benchmark, storage) if parameters is None else parameters
     return adapter_parameter_count(benchmark.model, benchmark.lora) / benchmark.parallelism.pipeline
 
 
-def trained_parameters(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the parameters that one device trains, before the optimizer shards them over replicas."""
+def trained_parameters(benchmark: Benchmark, storage: Storage, parameters: float | None = None) -> float:
+    """Return the parameters that the optimizer of a device updates, before they are sharded over replicas."""
     whole = benchmark.lora is not None and storage.whole_adapters
-    return stage_trained_parameters(benchmark, storage) / (1 if whole else weight_shards(benchmark, storage))
+    shards = 1 if whole else weight_shards(benchmark, storage)
+    return stage_trained_parameters(benchmark, storage, parameters) / shards
 
 
 def gathered_bytes(benchmark: Benchmark) -> float:
@@ -226,24 +275,26 @@ def gathered_activation_bytes(benchmark: Benchmark) -> float:
     return (states + keys / share.tensor) * compute_bytes(benchmark)
 
 
-def saved_activation_bytes(benchmark: Benchmark, storage: Storage) -> float:
+def saved_activation_bytes(benchmark: Benchmark, storage: Storage, *, last: bool = False) -> float:
     """Return the saved bytes of all layers. A pipeline stage has fewer layers, but more micro-batches in flight."""
     whole_layers = benchmark.model.layers - storage.input_only_layers - storage.absent_layers
     per_token = whole_layers * _kept_bytes(benchmark, storage, storage.saved_activations)
     inputs = storage.input_only_layers / storage.recomputed_together
     per_token += inputs * _kept_bytes(benchmark, storage, frozenset())
-    return per_token * tokens_per_device(benchmark) * microbatches_in_flight(benchmark) / benchmark.parallelism.tensor
+    passes = microbatches_in_flight(benchmark, last=last)
+    return per_token * tokens_per_device(benchmark) * passes / benchmark.parallelism.tensor
 
 
-def microbatches_in_flight(benchmark: Benchmark) -> float:
-    """Return the number of micro-batches whose activations the first stage holds, as a share of the whole model.
+def microbatches_in_flight(benchmark: Benchmark, *, last: bool = False) -> float:
+    """Micro-batches whose activations the first or last stage holds, in forward passes of the whole model.
 
-    The stage holds one micro-batch for each stage, but at most all micro-batches of a step. Interleaved stages hold a
-    part of one more for each other stage (Narayanan et al. 2021).
+    The first has one for each stage, as far as a step has so many, and the last has one. With interleaved stages, it
+    runs ahead by all parts but one, and by two for each stage after it (Narayanan et al. 2021).
     """
     share, micro_batches = benchmark.parallelism, benchmark.batch.gradient_accumulation
-    extra = (share.pipeline - 1) / share.virtual_pipeline if share.virtual_pipeline > 1 else 0.0
-    return min(share.pipeline + extra, micro_batches) / share.pipeline
+    after, parts = 0 if last else share.pipeline - 1, share.virtual_pipeline
+    ahead = 2 * after + (parts - 1) * share.pipeline if parts > 1 else after
+    return min((ahead + 1) / parts, micro_batches) / share.pipeline
 
 
 def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -> float:
@@ -261,8 +312,9 @@ def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """
     widths = _group_widths(benchmark, storage)
     kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
-    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all parts are kept
-    anew = storage.recomputed_together * sum(widths[name] for name in DISTINCT if name not in whole)
+    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all its parts
+    needed = [name for name in DISTINCT if name not in whole | storage.unneeded_activations]
+    anew = storage.recomputed_together * sum(widths[name] for name in needed)
     gradients = widths["mlpwi"] + widths["mlp_product"]
     size = (anew + gradients) * compute_bytes(benchmark)
     return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
@@ -299,14 +351,20 @@ def activation_widths(model: Model) -> dict[str, int]:
         "mlpwi": 2 * model.ffn_hidden_size,
         "mlp_product": model.ffn_hidden_size,
         "mlpwo": model.hidden_size,
+        # Kept next to another one: query and key after their rotation; context in fp8; a device's share of a norm's
+        # output that an adapter has whole.
+        "rotated": queries + keys,
+        "context_in_fp8": queries,
+        "attention_norm_share": model.hidden_size,
+        "mlp_norm_share": model.hidden_size,
     }
 
 
-def attention_score_bytes(benchmark: Benchmark) -> float:
-    """Return the bytes of one layer's attention scores, for attention that writes them to memory."""
+def attention_score_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """One layer's scores, where attention writes them out."""
     heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
     scores = heads * tokens_per_device(benchmark) * benchmark.batch.sequence_length
-    return SCORE_COPIES * FLOAT32_BYTES * scores
+    return storage.score_bytes * scores
 
 
 def logit_bytes(benchmark: Benchmark, storage: Storage) -> float:

@@ -6,8 +6,9 @@ The tables come from the text report (benchmarks/compilation/compiled_report.py 
 from collections.abc import Mapping
 
 from benchmarks.compilation import compiled_report as report
-from benchmarks.compilation import variants
+from benchmarks.compilation import traced_report, variants
 from benchmarks.compilation.program import Program
+from benchmarks.compilation.traced import TracedProgram
 from benchmarks.errors import StepmarkError
 from benchmarks.pages.page import (
     Block,
@@ -26,17 +27,15 @@ from benchmarks.pages.schedule_picture import schedule_plot
 from benchmarks.text import bytes_text, title
 
 
-def compiled_parts(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> list[Part]:
-    """Return a part for each program. If there are several, a part that compares them comes first."""
+def compiled_parts(programs: variants.Programs, failed: Mapping[str, StepmarkError]) -> list[Part]:
+    """A part for each program; of several, the comparison of them all comes first."""
     if len(programs) + len(failed) == 1:
-        return [compiled_part(program) for program in programs.values()]
-    several = [
-        compiled_part(program, f"program-{number}", name) for number, (name, program) in enumerate(programs.items())
-    ]
+        return [part_of(program) for program in programs.values()]
+    several = [part_of(program, f"program-{number}", name) for number, (name, program) in enumerate(programs.items())]
     return [_variants_part(programs, failed), *several]
 
 
-def _variants_part(programs: Mapping[str, Program], failed: Mapping[str, StepmarkError]) -> Part:
+def _variants_part(programs: variants.Programs, failed: Mapping[str, StepmarkError]) -> Part:
     fitting, count = sum(program.fits for program in programs.values()), len(programs) + len(failed)
     return Part(
         key="variants",
@@ -46,13 +45,35 @@ def _variants_part(programs: Mapping[str, Program], failed: Mapping[str, Stepmar
         heading="All variants",
         under=title(next(iter(programs.values())).benchmark).partition(" · ")[0],
         name="",
-        blocks=[table_of(variants.grid(programs)), Words(variants.notes(failed), "list")],
+        blocks=[table_of(variants.grid(programs)), Words(variants.notes(programs, failed), "list")],
     )
 
 
-def compiled_part(program: Program, key: str = "program", name: str = "") -> Part:
+def part_of(program: Program | TracedProgram, key: str = "program", name: str = "") -> Part:
+    return Part(
+        key=key,
+        kind="Traced program" if isinstance(program, TracedProgram) else "Compiled program",
+        verdict="fits" if program.fits else "does not fit",
+        tone="good" if program.fits else "bad",
+        heading=name or title(program.benchmark).partition(" · ")[0],
+        under=described(program.benchmark),
+        name="",
+        blocks=traced_blocks(program) if isinstance(program, TracedProgram) else compiled_blocks(program, key),
+    )
+
+
+def traced_blocks(program: TracedProgram) -> list[Block]:
+    return [
+        Box("bad", "It does not fit", [] if program.fits else [report.fits_text(program)]),
+        Section("The program", [Facts(traced_report.rows(program))]),
+        *(Section(grid.heading, [table_of(grid)]) for grid in traced_report.grids(program)),
+        Words(traced_report.notes(program), "muted"),
+    ]
+
+
+def compiled_blocks(program: Program, key: str) -> list[Block]:
     compiled, times = program.compiled, program.breakdown
-    blocks: list[Block] = [
+    return [
         Box("bad", "It does not fit", [] if program.fits else [report.fits_text(program)]),
         Headlines(_headlines(program)),
         Section("Memory", [
@@ -69,16 +90,6 @@ def compiled_part(program: Program, key: str = "program", name: str = "") -> Par
         Section("Matmuls and attention", [table_of(report.kernels_grid(compiled.schedule))]),
         Section("The program", [Facts(report.rows(compiled))]),
     ]  # fmt: skip
-    return Part(
-        key=key,
-        kind="Compiled program",
-        verdict="fits" if program.fits else "does not fit",
-        tone="good" if program.fits else "bad",
-        heading=name or title(program.benchmark).partition(" · ")[0],
-        under=described(program.benchmark),
-        name="",
-        blocks=blocks,
-    )
 
 
 def _headlines(program: Program) -> list[Headline]:

@@ -19,7 +19,7 @@ import json
 import os
 import re
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -214,26 +214,6 @@ def compile_job(job, folder):
     unfinished.replace(folder / "report.json")
 
 
-def in_a_fork(job, folder):
-    """Compile a job in a fork. Return the exit code, or the negative number of the signal that ended the fork."""
-    process = os.fork()
-    if process:
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    code = 1
-    try:
-        if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
-            kit.die_with_parent()
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        compile_job(job, folder)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    os._exit(code)
-
-
 def main(options):
     import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks: the import takes 10 s)
 
@@ -242,7 +222,7 @@ def main(options):
         folder = Path(options.folder) / str(number)
         folder.mkdir(parents=True)
         print(f"compiling {job.name} ({number + 1} of {len(jobs)})", flush=True)
-        code = in_a_fork(job, folder)
+        code = kit.in_a_fork(folder / "log", partial(compile_job, job, folder))
         if code:
             (folder / "failed.json").write_text(json.dumps({"exit_code": code}))
     (Path(options.folder) / "report.json").write_text(json.dumps({"jobs": len(jobs)}))

@@ -12,6 +12,7 @@ import msgspec
 from benchmarks import files
 from benchmarks.backend import Backend, CompilesAhead, SideProgram
 from benchmarks.compilation.compiled import CompileReport, Job
+from benchmarks.compilation.traced import TraceJob, TraceReport
 from benchmarks.errors import RequestError, RunError, StepmarkError
 from benchmarks.values import Benchmark, Value
 from launch.checks.flags_check import refuse_unknown_flags
@@ -20,7 +21,7 @@ from launch.running.side_program import REPORT, run_side_program
 from launch.terminal import progress
 
 FOLDER, REQUEST, LOG, FAILED = "compile", "request.json", "log", "failed.json"
-Outcome = CompileReport | StepmarkError
+Outcome = CompileReport | TraceReport | StepmarkError
 
 
 class CompileEnd(Value, frozen=True):
@@ -45,13 +46,15 @@ def compile_steps(
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100",
         )
     jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
-    program = backend.compile_program()
+    program, engine = backend.compile_program(), backend.compile_engine
     for benchmark in benchmarks.values():
-        refuse_to_compile(benchmark, backend, program, make_environment=make_environment)
-    return _compile(jobs, backend, program, next(iter(benchmarks.values())).engine)
+        refuse_to_compile(benchmark, backend, engine, program, make_environment=make_environment)
+    return _compile(jobs, backend, program, engine)
 
 
-def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, engine: str) -> dict[str, Outcome]:
+def _compile(
+    jobs: Mapping[str, Job | TraceJob], backend: Backend, program: SideProgram, engine: str
+) -> dict[str, Outcome]:
     place = Path(tempfile.mkdtemp(prefix="stepmark-"))
     folder = place / FOLDER
     folder.mkdir()
@@ -72,17 +75,17 @@ def _compile(jobs: Mapping[str, Job], backend: Backend, program: SideProgram, en
 
 
 def refuse_to_compile(
-    benchmark: Benchmark, backend: Backend, program: SideProgram, *, make_environment: bool
+    benchmark: Benchmark, backend: Backend, engine: str, program: SideProgram, *, make_environment: bool
 ) -> None:
     """Raise RequestError if the compiler is not installed, or does not know one of the XLA flags.
 
     Nothing is downloaded here: `make_environment` only allows the caller to install the compiler.
     """
-    spec = backend.environment(benchmark.engine, program.platform)
+    spec = backend.environment(engine, program.platform)
     if not make_environment and venvs.python_of(spec) is None:
         lock_file = spec.locks[0]
         raise RequestError(
-            f"the compiler for {benchmark.hardware.title} is not installed; it needs about {lock_file.size_gb:g} GB",
+            f"what compiles for {benchmark.hardware.title} is not installed; it needs about {lock_file.size_gb:g} GB",
             where=f"environment '{spec.name}' from {lock_file.path.name}, in {venvs.environments_root()}",
             why="--make_environment downloads and installs it once",
             next_command="--make_environment",
@@ -95,9 +98,11 @@ def refuse_to_compile(
 LINES_SHOWN = 5
 
 
-def _outcome(folder: Path, job: Job) -> Outcome:
+def _outcome(folder: Path, job: Job | TraceJob) -> Outcome:
     try:
         if not (folder / FAILED).exists():
+            if isinstance(job, TraceJob):
+                return files.read_json(folder / REPORT, TraceReport)
             return files.read_json(folder / REPORT, CompileReport)
         code = files.read_json(folder / FAILED, CompileFailure).exit_code
     except (OSError, ValueError) as error:

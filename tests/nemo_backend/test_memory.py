@@ -25,8 +25,8 @@ PUBLISHED = [
     for dtype in recipe.dtypes[hardware]
     for layout in recipe.layouts
 ]
-# The fullest of four stages of a Llama 3 70B: layers, head and norm.
-FULLEST_STAGE = 20 * 855_654_400 + 128256 * 8192 + 8192
+# The fullest of four stages of a Llama 3 70B, the first: layers and embedding.
+FULLEST_STAGE = 20 * 855_654_400 + 128256 * 8192
 Resolve = Callable[..., Benchmark]
 Stored = Callable[..., Storage]
 Parts = Callable[..., dict[str, float]]
@@ -97,11 +97,14 @@ INTERLEAVED = 1 + 3 / 20  # PP4 VP5 keeps so much more than its share
 def test_the_parts_of_llama31_70b(parts: Parts) -> None:
     shard = FULLEST_STAGE / 4
     found = parts("llama31_70b", gpus=64)
+    layer = 855_654_400 - 2 * 8192
     assert found["parameters"] == found["gradients"] == 2 * shard  # gradients are reduced as they are
     assert found["optimizer"] == 12 * shard / 4  # over data 2 x context 2
     assert found["gathered_layers"] == found["attention_scores"] == 0
     assert found["saved_activations"] == pytest.approx(2 * WIDTH * 80 * TOKENS * INTERLEAVED)
-    assert found["logits"] == 2 * 4 * TOKENS * 128256
+    assert found["logits"] == 0  # which are on the last stage, and that keeps less
+    # One gradient of each shape in a layer, those of gate and up and of their product, and the layer's output.
+    assert found["workspace"] == 2 * layer / 4 + 2 * (3 * 28672 + 8192) * TOKENS
 
 
 def test_adapters_are_what_is_trained_and_frozen_weights_are_only_held(resolved: Resolve, parts: Parts) -> None:
@@ -114,11 +117,52 @@ def test_adapters_are_what_is_trained_and_frozen_weights_are_only_held(resolved:
     assert found["optimizer"] == 12 * adapters / 2  # over two replicas
 
 
+# A frozen matrix keeps no input. An adapter keeps its own; with sequence parallelism that is gathered, and a device's
+# share of it is kept too.
+FROZEN = WIDTH - 2 * 8192 - 28672  # neither norm, nor the product of gate and up
+
+
+@pytest.mark.parametrize(
+    ("targets", "tensor", "width"),
+    [
+        ("linear_qkv", 1, FROZEN + 8192),
+        ("linear_qkv", 2, FROZEN + 8192 * 2 + 8192),
+        ("linear_proj", 2, FROZEN),  # whose input attention keeps anyway
+        ("linear_fc1,linear_fc2", 2, FROZEN + 8192 * 2 + 8192 + 28672),
+    ],
+)
+def test_what_a_layer_with_adapters_keeps(parts: Parts, targets: str, tensor: int, width: int) -> None:
+    sizes = {"tensor_model_parallel_size": tensor, "sequence_parallel": tensor > 1}
+    chosen = {"peft.target_modules": targets} | {f"trainer.strategy.{name}": value for name, value in sizes.items()}
+    found = parts("llama3_70b", chosen, task="lora", hardware="h100", gpus=8)
+    interleaved = 1 + 3 / 80  # PP4 VP20
+    assert found["saved_activations"] == pytest.approx(2 * width * 80 * 4096 / tensor * interleaved)
+
+
+@pytest.mark.parametrize(("scaling", "more"), [("delayed", 8192), ("tensorwise", 0)])
+def test_fp8_keeps_inputs_in_one_byte_and_attention_its_output(parts: Parts, scaling: str, more: int) -> None:
+    chosen = {"trainer.plugins.fp8_recipe": scaling}
+    found = parts("llama31_70b", chosen, dtype="fp8", gpus=64)["saved_activations"]
+    small = 2 * 8192 + 28672  # two norms, the product of gate and up
+    assert found == pytest.approx((2 * (WIDTH - small) + small + more) * 80 * TOKENS * INTERLEAVED)
+
+
+def test_the_last_stage_is_the_fullest_where_its_logits_weigh_more(parts: Parts) -> None:
+    chosen = {"recompute_granularity": "full", "recompute_method": "uniform"}
+    settings = {f"model.config.{name}": value for name, value in chosen.items()}
+    settings["trainer.strategy.pipeline_model_parallel_size"] = 2
+    found = parts("llama31_8b", settings, gpus=8, dtype="fp8")
+    assert found["logits"] == (2 + 4) * 4096 * 128256  # bf16, and a copy in float32
+    assert found["saved_activations"] == 2 * 4096 * 4096 * 16  # of one micro-batch
+
+
 def test_attention_without_transformer_engine_writes_its_scores(parts: Parts) -> None:
     def scores(site: str = "local", dtype: str = "bf16", **chosen: str) -> float:
-        return parts("llama32_1b", chosen, hardware="h100", site=site, dtype=dtype, gpus=1)["attention_scores"]
+        found = parts("llama32_1b", chosen, hardware="h100", site=site, dtype=dtype, gpus=1)
+        return found["attention_scores"] and sum(found[name] for name in ("attention_scores", "logits", "workspace"))
 
-    assert scores() == 2 * 4 * 32 * 4096 * 4096
+    # Next to them waits the gradient of the head, which is that of the embedding too.
+    assert scores() == 5 * 2 * 32 * 4096 * 4096 + 2 * 128256 * 2048
     assert scores(dtype="fp8") == scores(**{"model.config.apply_rope_fusion": "true"}) == 0
     assert scores(site="example_pyxis") == 0
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import nemo_backend
 from benchmarks.backend import Backend, SideProgram
 from benchmarks.compilation.compiled import CompileReport
 from benchmarks.configs import Configs
@@ -16,6 +15,7 @@ from benchmarks.request.resolve import Request, resolve
 from benchmarks.values import Benchmark, changed_benchmark
 from jax_backend import BACKEND
 from launch.checks import compiling
+from tests.toy_backend.toy_backend import Toy
 
 SAMPLE = (Path(__file__).parents[2] / "benchmarks/compilation/llama2_70b_64_bf16.json").read_bytes()
 CRASHED = "F1123 20:10:57.404649   20248 nvptx_compiler.cc:12] LLVM error: no such symbol\n"
@@ -97,8 +97,8 @@ def test_one_variant_that_fails_leaves_the_others(benchmark: Benchmark, compiler
 
 
 def test_a_backend_without_such_a_program_names_what_can_be_compiled(benchmark: Benchmark) -> None:
-    with pytest.raises(RequestError, match="NeMo") as refused:
-        compile_step(benchmark, nemo_backend.BACKEND)
+    with pytest.raises(RequestError, match="Toy") as refused:
+        compile_step(benchmark, Toy())
     assert refused.value.next_command.startswith("python launch/plan.py compile --backend=jax ")
 
 
@@ -110,7 +110,8 @@ def refusal(flag: str = "", *, make_environment: bool = False) -> RequestError |
     request = Request(backend="jax", model="llama2_70b", gpus=64, settings={name: value} if name else {})
     benchmark = resolve(request, Configs(), BACKEND)
     try:
-        compiling.refuse_to_compile(benchmark, BACKEND, BACKEND.compile_program(), make_environment=make_environment)
+        program = BACKEND.compile_program()
+        compiling.refuse_to_compile(benchmark, BACKEND, "maxtext", program, make_environment=make_environment)
     except RequestError as refused:
         return refused
     return None

@@ -1,0 +1,220 @@
+"""The request to a trace program, its report, and the report held against the formulas. Pure.
+
+A trace runs a framework's own training step with tensors that have no data, once for each pipeline stage.
+"""
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from benchmarks.compilation.program import Kind
+from benchmarks.model import capacity, flops, ledger
+from benchmarks.values import Benchmark, Lora, Model, Storage, Value
+
+PARAMETERS, KEPT, LOGITS, TEMPORARIES = "parameters", "kept activations", "logits", "temporaries"
+# Kind of memory -> the parts of the formula (capacity.memory_by_part) that stand for it; the last one has the rest.
+PARTS: dict[str, tuple[str, ...]] = {
+    PARAMETERS: ("parameters",),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer",),
+    KEPT: ("saved_activations", "attention_scores"),
+    LOGITS: ("logits",),
+    TEMPORARIES: (),
+}
+
+
+class TraceJob(Value, frozen=True):
+    """One step for a trace_program to trace. The settings are the framework's own, by their names there."""
+
+    name: str
+    devices: int
+    parallelism: dict[str, int]
+    stages: list[int]
+    micro_batches: int
+    traced_micro_batches: int  # enough for the fullest pipeline; each further one repeats them
+    micro_batch_size: int
+    sequence_length: int
+    dtype: str
+    fp8_recipe: str
+    model: dict[str, Any]
+    ddp: dict[str, Any]
+    adapters: dict[str, Any]
+    optimizer_bytes: int  # of a number that the optimizer updates: moments and master weight
+    fused_attention: bool
+    fused_rope: bool
+    replaced: dict[str, str]  # what cannot run without the hardware -> what stands for it
+
+
+class HeldTensors(Value, frozen=True):
+    """Tensors of one shape that one module made with one operator, alive when most memory is used."""
+
+    kind: str
+    layer: str  # the module, the same for each layer
+    op: str
+    part: str  # of the step: forward, backward, recomputed
+    shape: str
+    bytes: float  # of all
+    count: int
+
+
+class Matmuls(Value, frozen=True):
+    layer: str
+    part: str
+    flops: float  # of a step
+
+
+class Collectives(Value, frozen=True):
+    kind: str
+    axis: str
+    group_size: int
+    part: str
+    sent_bytes: float  # of a step, by a ring
+    times: int
+
+
+class StageTrace(Value, frozen=True):
+    """One device of a pipeline stage."""
+
+    stage: int
+    layers: int
+    parameters: int
+    updated_parameters: int  # by this device's optimizer
+    peak_bytes: float
+    held: list[HeldTensors]  # at that moment; the largest first, small ones excluded
+    kept_in_a_layer: dict[str, float]  # module -> bytes, of one micro-batch
+    matmuls: list[Matmuls]
+    collectives: list[Collectives]
+    operators: int
+    seconds: float
+
+    def bytes_by_kind(self) -> dict[str, float]:
+        found = dict.fromkeys(PARTS, 0.0)
+        for one in self.held:
+            found[one.kind] += one.bytes
+        found[TEMPORARIES] += self.peak_bytes - sum(found.values())
+        return found
+
+
+class TraceReport(Value, frozen=True):
+    versions: dict[str, str]
+    devices: int
+    mesh: dict[str, int]
+    parameters: int  # of the traced stages
+    peak_bytes: float  # the most that a device holds at once
+    traced_micro_batches: int
+    stages: list[StageTrace]
+    replaced: dict[str, str]
+
+
+class LayerFlops(Value, frozen=True):
+    """The matmuls of one kind of module, of all devices in a step."""
+
+    layer: str
+    forward: float
+    backward: float
+    recomputed: float
+    planned: float
+
+
+class TracedProgram(NamedTuple):
+    benchmark: Benchmark
+    storage: Storage
+    compiled: TraceReport
+
+    @property
+    def fullest(self) -> StageTrace:
+        return max(self.compiled.stages, key=lambda stage: stage.peak_bytes)
+
+    @property
+    def peak_bytes(self) -> float:
+        return self.compiled.peak_bytes
+
+    @property
+    def usable_bytes(self) -> float | None:
+        return capacity.usable_bytes(self.benchmark, self.storage)
+
+    @property
+    def fits(self) -> bool:
+        return self.usable_bytes is None or self.peak_bytes <= self.usable_bytes
+
+    @property
+    def saves_memory(self) -> str:
+        place = "model" if self.benchmark.engine == "bridge" else "model.config"
+        return f"--set={place}.recompute_granularity=full --set={place}.recompute_method=uniform"
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return (not self.fits, self.peak_bytes)
+
+    @property
+    def memory(self) -> list[Kind]:
+        """Return the kinds of memory on the fullest stage and in the plan."""
+        planned = capacity.memory_by_part(self.benchmark, self.storage)
+        found = {name: sum(planned.pop(part, 0.0) for part in parts) for name, parts in PARTS.items()}
+        found[TEMPORARIES] += sum(planned.values())
+        held = self.fullest.bytes_by_kind()
+        return [Kind(name=name, held_bytes=held[name], planned_bytes=size) for name, size in found.items()]
+
+    @property
+    def matmuls(self) -> list[LayerFlops]:
+        """Return the matmuls of all stages, each traced on one device of its tensor, context and data groups."""
+        devices = self.compiled.devices / self.benchmark.parallelism.pipeline
+        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for one in (one for stage in self.compiled.stages for one in stage.matmuls):
+            found[ADAPTERS if ".adapter." in one.layer else one.layer][one.part] += one.flops * devices
+        planned = planned_flops(self.benchmark)
+        return [
+            LayerFlops(
+                layer=layer,
+                forward=found[layer]["forward"],
+                backward=found[layer]["backward"],
+                recomputed=found[layer]["recomputed"],
+                planned=planned.get(layer, 0.0),
+            )
+            for layer in sorted({*found, *planned})
+        ]
+
+    @property
+    def collectives(self) -> list[Collectives]:
+        return sorted(self.fullest.collectives, key=lambda one: -one.sent_bytes)
+
+    @property
+    def bytes_by_axis(self) -> dict[str, float]:
+        """Return the bytes that a device of the fullest stage sends in a step, by axis."""
+        found: dict[str, float] = defaultdict(float)
+        for one in self.collectives:
+            found[one.axis] += one.sent_bytes
+        return dict(found)
+
+
+# --- FLOPs by module ----------------------------------------------------------------------------
+
+ADAPTERS, CORE, HEAD = "adapters", "self_attention.core_attention", "output_layer"
+MATRICES = {
+    "self_attention.linear_qkv": "query_key_value",
+    "self_attention.linear_proj": "attention_output",
+    "mlp.linear_fc1": "mlp_input",
+    "mlp.linear_fc2": "mlp_output",
+}
+
+
+def planned_flops(benchmark: Benchmark) -> dict[str, float]:
+    """Return the FLOPs of a step by module, without recomputation. Nothing of attention is masked."""
+    model, length = benchmark.model, benchmark.batch.sequence_length
+    of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen one has no gradient
+    core = 3 * ledger.forward_flops(model, length)["context"] * model.layers
+    of_a_token = {
+        **{layer: of_a_weight * model.layers * _numbers(model, matrix) for layer, matrix in MATRICES.items()},
+        CORE: core,
+        HEAD: of_a_weight * flops.embedding_parameters(model),
+        **({ADAPTERS: _adapters(model, benchmark.lora)} if benchmark.lora else {}),
+    }
+    return {layer: amount * benchmark.tokens_per_step for layer, amount in of_a_token.items()}
+
+
+def _numbers(model: Model, matrix: str) -> int:
+    numbers_in, numbers_out = flops.LAYER_MATRICES[matrix](model)
+    return numbers_in * numbers_out
+
+
+def _adapters(model: Model, lora: Lora) -> float:
+    return float(flops.FLOPS_PER_WEIGHT * flops.adapter_parameter_count(model, lora))

@@ -1,0 +1,233 @@
+"""What one rank of a traced training step holds, multiplies and sends. Loaded by its path, inside the framework.
+
+Every tensor is fake: it has a shape, a type and a lifetime, but no data. `Ledger` sees each operator that makes one.
+`record_collectives` replaces torch.distributed's functions, which then only note what they would send.
+"""
+
+import contextlib
+import weakref
+from collections import Counter
+from math import prod
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+GRANULE = 512  # bytes that CUDA's allocator rounds up to
+MATMULS = ("mm", "addmm", "bmm", "baddbmm")
+FORWARD, BACKWARD, RECOMPUTED, END = "forward", "backward", "recomputed", "end of the step"
+SMALLEST = 1 / 50_000  # of the peak: the smallest group that is reported
+OUTSIDE_LAYERS = ("", "output_layer")
+ATTENTION = "self_attention.core_attention"
+SHORT_TYPES = {"bfloat16": "bf16", "float32": "f32", "int64": "s64", "uint8": "u8", "float64": "f64"}
+
+
+def label_of(name):
+    """`module.decoder.layers.3.mlp.linear_fc1` -> `mlp.linear_fc1`: one label for the same module of all layers."""
+    skipped = ("module", "decoder", "layers", "to_wrap")
+    return ".".join(part for part in name.split(".") if not part.isdigit() and part not in skipped)
+
+
+class Ledger(TorchDispatchMode):
+    """The storages that are alive, in groups, and the groups as they were when most bytes were alive.
+
+    A group is a kind, the module that made its tensors, their operator, the part of the step, and their shape.
+    torch's own MemTracker refuses modules that run again before their backward pass, as micro-batches do.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.groups, self.total, self.peak, self.at_peak = Counter(), 0, 0, None
+        self.flops = Counter()  # (module, part) -> of the traced micro-batches
+        self.sent = Counter()  # (kind, axis, size of the group, part) -> bytes
+        self.calls = Counter()
+        self.operators = 0
+        self.ends = False  # all micro-batches are through
+        self.dummies = {}  # Transformer Engine's gradient that stands for one in a buffer: one of each shape, kept
+        self.vocabulary = None  # the width of the logits on this rank
+        self._where, self._alive, self._counts, self._weights, self._shapes = [], {}, Counter(), {}, {}
+
+    # --- who runs --------------------------------------------------------------------------------
+
+    def watch(self, model):
+        for name, module in model.named_modules():
+            label = label_of(name)
+            module.register_forward_pre_hook(lambda _m, _a, label=label: self._where.append(label))
+            module.register_forward_hook(self._left)
+            for weight in module.parameters(recurse=False):
+                self._weights[weight.untyped_storage()._cdata, weight.storage_offset()] = label
+                if weight.dim() > 1:
+                    self._shapes[tuple(weight.shape)] = label
+
+    def _left(self, *_):
+        self._where.pop()
+
+    def part(self):
+        if self.ends:
+            return END
+        if torch._C._current_graph_task_id() == -1:
+            return FORWARD
+        return RECOMPUTED if self._where else BACKWARD
+
+    def module(self):
+        return self._where[-1] if self._where else ""
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def hold(self, kind, tensors, module=""):
+        for tensor in tensors:
+            self._add(tensor, kind, module, "", "")
+
+    def _add(self, tensor, kind, module, operator, part):
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._alive:
+            return
+        size = -(-storage.nbytes() // GRANULE) * GRANULE
+        kind_of_number = str(tensor.dtype).removeprefix("torch.")
+        shape = f"{SHORT_TYPES.get(kind_of_number, kind_of_number)}{list(tensor.shape)}"
+        if operator and tensor.shape[-1:] == (self.vocabulary,) and module in OUTSIDE_LAYERS:
+            kind = "logits"
+        group = (kind, module, operator, part, shape)
+        self._alive[key] = weakref.ref(storage, lambda _: self._gone(key, group, size))
+        self.groups[group] += size
+        self._counts[group] += 1
+        self.total += size
+        if self.total > self.peak:
+            self.peak, self.at_peak = self.total, None
+
+    def _gone(self, key, group, size):
+        if self._alive.pop(key, None) is None:
+            return
+        self.look()
+        self.groups[group] -= size
+        self._counts[group] -= 1
+        self.total -= size
+
+    def look(self):
+        """Keep the groups of the peak, which is known to be one only when something is freed."""
+        if self.at_peak is None and self.total == self.peak:
+            self.at_peak = {group: (size, self._counts[group]) for group, size in self.groups.items() if size}
+
+    def kept(self):
+        """Bytes that forward passes have left so far, by module."""
+        found = Counter()
+        for (kind, module, *_), size in self.groups.items():
+            if kind == "kept activations":
+                found[module] += size
+        return found
+
+    # --- operators -------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.operators += 1
+        name, part = func._schema.name.removeprefix("aten::"), self.part()
+        if name in MATMULS:
+            left, right = [one for one in args if isinstance(one, torch.Tensor)][-2:]
+            made = 2 * prod(left.shape) * right.shape[-1]
+            self.flops[self._module_of_matmul(left, right, out, name), part] += made
+        kind = "kept activations" if part == FORWARD else "temporaries"
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self._add(tensor, kind, self.module(), name, part)
+        return out
+
+    def _module_of_matmul(self, left, right, out, name):
+        if name.endswith("bmm"):
+            return ATTENTION
+        for one in (left, right):
+            found = self._weights.get((one.untyped_storage()._cdata, one.storage_offset()))
+            if found:
+                return found
+        return self.module() or self._shapes.get(tuple(out.shape), "elsewhere")
+
+    def add_to_buffer(self, inputs, gradients, buffer):
+        """Count the matmul of the fused kernel that adds a weight's gradient to a buffer."""
+        made = 2 * prod(inputs.shape) * gradients.shape[-1]
+        self.flops[self._shapes.get(tuple(buffer.shape), "elsewhere"), self.part()] += made
+        shape = tuple(buffer.shape)
+        if shape in self.dummies and self.dummies[shape] is None:
+            self.dummies[shape] = torch.empty(shape, dtype=inputs.dtype)
+
+    def count_sent(self, kind, axis, size, sent_bytes):
+        key = (kind, axis, size, self.part())
+        self.sent[key] += sent_bytes
+        self.calls[key] += 1
+
+    # --- the report ------------------------------------------------------------------------------
+
+    def report(self, repeated):
+        """What was found, with what happens in every micro-batch repeated as often as in the step."""
+        rows = sorted(self.at_peak.items(), key=lambda row: -row[1][0])
+        return {
+            "peak_bytes": self.peak,
+            "held": [
+                dict(zip(("kind", "layer", "op", "part", "shape"), group, strict=True), bytes=size, count=count)
+                for group, (size, count) in rows
+                if size >= SMALLEST * self.peak
+            ],
+            "matmuls": [
+                {"layer": module, "part": part, "flops": flops * repeated}
+                for (module, part), flops in sorted(self.flops.items())
+            ],
+            "collectives": [
+                dict(
+                    zip(("kind", "axis", "group_size", "part"), key, strict=True),
+                    sent_bytes=sent * (1 if key[-1] == END else repeated),
+                    times=round(self.calls[key] * (1 if key[-1] == END else repeated)),
+                )
+                for key, sent in sorted(self.sent.items())
+            ],
+        }
+
+
+# --- collectives ----------------------------------------------------------------------------------
+
+
+class FinishedWork:
+    """The handle that a collective returns."""
+
+    def wait(self, *_, **__):
+        return True
+
+    def is_completed(self):
+        return True
+
+
+# Name in torch.distributed -> its kind, and the place of the tensor that is as large as the whole.
+COLLECTIVES = {
+    "all_reduce": ("all-reduce", 0),
+    "all_gather_into_tensor": ("all-gather", 0),
+    "_all_gather_base": ("all-gather", 0),
+    "reduce_scatter_tensor": ("reduce-scatter", 1),
+    "_reduce_scatter_base": ("reduce-scatter", 1),
+    "broadcast": ("broadcast", 0),
+    "isend": ("send", 0),
+    "send": ("send", 0),
+}
+SILENT = ("irecv", "recv", "barrier")  # the sender counts the bytes
+
+
+def record_collectives(ledger_of_now, axis_of):
+    """Before Megatron-core is imported, which takes some of these functions by name."""
+
+    def replaced(kind, place):
+        def collective(*args, **kwargs):
+            tensor = args[place] if len(args) > place else next(iter(kwargs.values()))
+            size_bytes, (axis, size) = tensor.numel() * tensor.element_size(), axis_of(kwargs.get("group"))
+            if kind == "send":
+                ledger_of_now().count_sent(kind, axis, 2, size_bytes)
+            elif size > 1:
+                ring = (2 if kind == "all-reduce" else 1) * (size - 1) / size
+                ledger_of_now().count_sent(kind, axis, size, size_bytes * ring)
+            return FinishedWork()
+
+        return collective
+
+    for name, (kind, place) in COLLECTIVES.items():
+        setattr(dist, name, replaced(kind, place))
+    for name in SILENT:
+        setattr(dist, name, lambda *_, **__: FinishedWork())
+    dist.all_gather_object = lambda found, mine, *_, **__: found.__setitem__(slice(None), [mine] * len(found))
+    dist._coalescing_manager = lambda *_, **__: contextlib.nullcontext(FinishedWork())

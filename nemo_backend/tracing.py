@@ -1,0 +1,109 @@
+"""A Benchmark -> what is asked of the program that traces its training step on this machine, without its GPUs."""
+
+from benchmarks.backend import SideProgram
+from benchmarks.compilation.traced import TraceJob
+from benchmarks.errors import RequestError
+from benchmarks.model.capacity import compute_bytes
+from benchmarks.request.framework import program
+from benchmarks.values import Benchmark, Scalar, to_builtins
+from nemo_backend import layout, lora, memory, planning
+from nemo_backend.megatron import dimensions
+
+PROGRAM = SideProgram(
+    command=[
+        *program("nemo_backend/inside/trace_program.py"),
+        "--folder={phase_dir}",
+        "--jobs={phase_dir}/request.json",
+    ],
+    environment={"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
+)
+
+TRANSFORMER_ENGINE = "2.20.2"  # whose source was read for the stand-ins in inside/trace_stand_ins.py
+DDP = {"nemo": "trainer.strategy.ddp", "bridge": "ddp"}
+# Settings of Megatron's configuration that need the hardware, or that the trace has its own way for.
+DROPPED = (
+    "apply_rope_fusion", "attention_backend", "context_parallel_size", "cross_entropy_fusion_impl",
+    "disable_parameter_transpose_cache", "enable_cuda_graph", "cuda_graph_impl", "cuda_graph_scope",
+    "external_cuda_graph", "init_model_with_meta_device", "masked_softmax_fusion", "persist_layer_norm",
+    "pipeline_model_parallel_size", "tensor_model_parallel_size", "tp_comm_overlap", "use_te_rng_tracker",
+    "virtual_pipeline_model_parallel_size",
+)  # fmt: skip
+NOT_TRACED = (layout.FSDP, "model.cpu_offloading", "model.config.cpu_offloading")
+
+
+def job(name: str, benchmark: Benchmark) -> TraceJob:
+    _refuse(benchmark)
+    engine, knobs, share, batch = benchmark.engine, benchmark.settings.knobs, benchmark.parallelism, benchmark.batch
+    storage = memory.storage(benchmark)
+    given = memory.below(memory.PLACES[engine][0], knobs)
+    fused = not storage.writes_attention_scores
+    model: dict[str, Scalar] = {
+        "gradient_accumulation_fusion": fused,
+        "cross_entropy_loss_fusion": True,
+        **({"attention_softmax_in_fp32": False} if engine == "nemo" else {}),  # its own default, not Megatron's
+        **{key: value for key, value in given.items() if key not in DROPPED},
+        **{key.rpartition(".")[2]: value for key, value in dimensions(benchmark.model, "model").items()},
+        "sequence_parallel": memory.shards_sequences(benchmark),
+        "cross_entropy_fusion_impl": memory.loss_of(benchmark, given),
+    }
+    if benchmark.hardware.kind == "cpu":
+        model |= memory.below("model.config", planning.ON_A_CPU)
+    return TraceJob(
+        name=name,
+        devices=benchmark.gpus,
+        parallelism={axis: size for axis, size in to_builtins(share).items() if axis != "fsdp"},
+        stages=list(range(share.pipeline)),
+        micro_batches=batch.gradient_accumulation,
+        traced_micro_batches=_traced_micro_batches(benchmark, given),
+        micro_batch_size=batch.micro_batch_size,
+        sequence_length=batch.sequence_length,
+        dtype=benchmark.dtype,
+        fp8_recipe=str(knobs.get(memory.FP8_RECIPES[engine], "")),
+        model=model,
+        ddp={
+            "grad_reduce_in_fp32": storage.numbers.gradient_bytes > compute_bytes(benchmark),
+            "use_distributed_optimizer": memory.is_distributed(benchmark),
+        },
+        adapters=_adapters(benchmark),
+        optimizer_bytes=storage.numbers.optimizer_bytes,
+        fused_attention=fused,
+        fused_rope=fused and bool(given.get("apply_rope_fusion", True)),
+        replaced=_replaced(benchmark, fused=fused),
+    )
+
+
+def _refuse(benchmark: Benchmark) -> None:
+    found = next((name for name in NOT_TRACED if benchmark.settings.knobs.get(name)), None)
+    if found is not None:
+        raise RequestError(
+            f"a step with {found} cannot be traced",
+            where=f"--set={found}",
+            why="its tensors move between devices or to the host, which only the real program does",
+            next_command="python launch/plan.py estimate --help",
+        )
+
+
+def _traced_micro_batches(benchmark: Benchmark, model: dict[str, Scalar]) -> int:
+    """As many as fill the pipeline twice: a further one adds no memory."""
+    share, all_of_them = benchmark.parallelism, benchmark.batch.gradient_accumulation
+    group = int(model.get("microbatch_group_size_per_vp_stage", share.pipeline))
+    return min(all_of_them, 2 * max(group, share.pipeline))
+
+
+def _adapters(benchmark: Benchmark) -> dict[str, object]:
+    if benchmark.lora is None:
+        return {}
+    return {
+        "target_modules": lora.target_names(benchmark.settings.knobs),
+        "dim": benchmark.lora.rank,
+        "alpha": int(benchmark.lora.alpha),
+        "dropout": 0.0,
+    }
+
+
+def _replaced(benchmark: Benchmark, *, fused: bool) -> dict[str, str]:
+    read = f"a stand-in that keeps the same tensors, read in Transformer Engine {TRANSFORMER_ENGINE}"
+    found = {"kernels": f"attention, norm, rope and loss: {read}"} if fused else {"norm": read}
+    if benchmark.dtype == "fp8":
+        found["fp8"] = "a weight and its transpose take two bytes, as in bf16; inputs of layers are kept in one byte"
+    return found
