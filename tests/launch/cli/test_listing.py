@@ -41,6 +41,7 @@ def test_filters() -> None:
     on_b200 = section(listing(configs, hardware="b200", task="lora", gpus=8), "recipes")
     assert on_b200 == [
         "bridge_llama3_70b_lora_b200",
+        "bridge_tiny_lora",
         "jax_llama3_small_lora",
         "jax_tiny_lora",
         "nemo_llama3_70b_lora_b200",
