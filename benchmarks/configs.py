@@ -176,7 +176,7 @@ def _problems_of(site: Site) -> list[str]:
         != (slurm is not None),
         "'runtime: python' needs a section 'python'": site.runtime == "python" and not site.python,
         "'runtime: container' needs a section 'container'": slurm and site.runtime == "container" and not container,
-        "container: images: the folder for the image files is missing": slurm and container and not container.images,
+        "section 'container' needs a folder in 'images'": slurm and container and not container.images,
     }
     # The messages contain names only, because a value may be the secret that is refused.
     secret = [name for name in site.environment if is_secret_name(name)]

@@ -225,7 +225,7 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
     if run is None or not can_be_scaled(run):
         reasons = [*run.reasons, *run.not_comparable] if run else []
         raise RunError(
-            f"the run of {cell.name} cannot be rehearsed with: {reasons_text(reasons) or 'no result'}",
+            f"the run of {cell.name} cannot be used for a rehearsal: {reasons_text(reasons) or 'no result'}",
             next_command=command_of(cell.request, "run.py"),
         )
     return Real(cell, run, "(made just now)")

@@ -44,8 +44,8 @@ def estimate(argv: list[str]) -> int:
         python launch/plan.py estimate --backend=jax --model=llama2_70b --scale=64,256,1024
             the recipe on other numbers of GPUs
 
-    A bound is the least time of a step at the fastest known matmul rate. An estimate is the time of the nearest
-    published run, scaled by the ratio of the bounds. A flag marked * takes only one value here.
+    A bound is the shortest time that a step can take at the fastest known matmul rate. An estimate is the time of
+    the nearest published run, scaled by the ratio of the bounds. A flag marked * takes only one value here.
     """
     return _show(argv, most_layouts=0)
 

@@ -264,7 +264,7 @@ def _run_one(request: "Request", runner: "Runner") -> int:
         if interrupted and code == EXIT_FAILED:
             from launch.terminal.progress import say
 
-            say("stepmark: interrupted; its steps are kept")
+            say("stepmark: interrupted; the recorded steps are kept")
             code = EXIT_INTERRUPTED
     elif FLAGS.wait:
         from launch.slurm.watch import wait_for

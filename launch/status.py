@@ -6,7 +6,7 @@ Examples:
   python launch/status.py --follow RUN
       show the state in the queue, then the steps of a run as they arrive, and its result
   python launch/status.py --cancel RUN
-      cancel its job; the steps so far are kept
+      cancel its job; the recorded steps are kept
   python launch/status.py --collect RUN
       make its result from its files and Slurm's record, even if it already has a result
 
@@ -145,7 +145,7 @@ def cancel(folder: RunFolder) -> int:
         return EXIT_FAILED if row.problems else EXIT_VALID
     for job_id in queued:
         slurm.cancel(job_id)
-        print(f"{folder.run_id}: job {job_id} cancelled; its steps are kept")
+        print(f"{folder.run_id}: job {job_id} cancelled; the recorded steps are kept")
     print(f"  next  python launch/status.py {shlex.quote(str(folder.path))}")
     return EXIT_VALID
 

@@ -37,7 +37,7 @@ flags.DEFINE_list("model", [], "With --equivalence: the models. (default: llama2
 flags.DEFINE_enum(
     "task", "pretrain", ["pretrain", "lora"], "With --equivalence: train all weights, or only adapters."
 )
-flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision, with its own tolerances.")
+flags.DEFINE_enum("dtype", "fp32", ["fp32", "bf16"], "With --equivalence: the precision of the compared runs.")
 flags.DEFINE_string("hardware", "cpu", "With --equivalence: the device (configs/hardware).")
 flags.DEFINE_string(
     "output_dir",

@@ -134,7 +134,7 @@ FROM_THE_HUB = (
 
 
 def hub_repository(model: str) -> Repository | None:
-    """The gated repository that Megatron-Bridge's recipes of a model begin with."""
+    """Return the gated repository from which Megatron-Bridge's recipes load a model's configuration and tokenizer."""
     name = _listed()["configurations"].get(model)
     if name is None:
         return None

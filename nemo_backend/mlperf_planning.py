@@ -3,7 +3,7 @@
     check   in the container, on one node: its program, PyTorch, the GPUs, and the files of its mounts by their sizes
     clear   on each node itself: the caches, and what the submission asks of the GPUs' clocks
     nccl    all-reduce over all GPUs
-    train   run_and_time.sh, once a GPU, its output kept as result_0.txt
+    train   run_and_time.sh, once per GPU, its output kept as result_0.txt
 
 Further experiments are further runs (--repeats). The port of the rendezvous is a free one. Refusals that do not
 depend on MLPerf's rules are at the end of this file.

@@ -240,7 +240,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 
 
 def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse settings of the other engine, settings without effect, or not for this GPU."""
+    """Refuse settings that belong to the other engine, have no effect, or do not work on this GPU."""
     for name in benchmark.settings.knobs:
         if name not in settings():
             yield RequestError(

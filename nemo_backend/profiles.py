@@ -19,7 +19,7 @@ NCCL = "nccl"
 def perf_phase(
     benchmark: Benchmark, command: list[str], environment: Mapping[str, str], mounts: Sequence[str] = ()
 ) -> Phase:
-    """A process a GPU, under nsys where the benchmark is recorded. On a CPU each device is a process too."""
+    """One process per GPU, under nsys if the benchmark is recorded. On a CPU each device is a process too."""
     profiling = benchmark.instruments.profiling
     if profiling is not None:
         report = f"{{phase_dir}}/{report_name(benchmark)}"

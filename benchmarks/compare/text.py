@@ -123,7 +123,7 @@ def left_out(side: Side) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    """Return the name of a side and its run, or the number of its runs and the text that selected them."""
+    """Return a side as text: its name with its only run, or with the number of runs and what selected them."""
     count = len(side.run_ids)
     if count == 0:
         return f"no run: {_short(side.label, LONGEST_LABEL)}"

@@ -137,7 +137,7 @@ def _end(run: FinishedRun) -> str:
 def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
     """Return the names of lines: the training, framework and hardware; site and layout only if the lines differ.
 
-    The training comes first, so that the lines of a chart are adjacent and TensorBoard gives them different colours.
+    Each name begins with the training. So a chart's lines are adjacent, and TensorBoard colours them differently.
     """
     rows = [_line_words(run) for run in entries]
     shared = {key for key in _DETAILS if len({row[key] for row in rows}) == 1}

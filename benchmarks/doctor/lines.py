@@ -207,6 +207,6 @@ def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
 
 
 def writer_end(line: bytes) -> int:
-    """Return the position after the writer's prefix. Blanks belong to the text, because tracebacks are indented."""
+    """Return the end of the writer's prefix. Spaces after it belong to the text, because tracebacks are indented."""
     writer = WRITER.match(line)
     return writer.end() if writer and line[: writer.end()].strip() else 0

@@ -54,8 +54,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     cut = argv.index("--")  # the program may have another `--`
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", required=True, type=ranks_of, help="such as 0,1,8-15")
-    parser.add_argument("--output", required=True, help="the report, without its ending; %%q{VARIABLE} is filled in")
-    parser.add_argument("--gpu_metrics", action="store_true", help="sample the GPUs' counters, once a node")
+    parser.add_argument("--output", required=True, help="report without extension; %%q{NAME} becomes NAME's value")
+    parser.add_argument("--gpu_metrics", action="store_true", help="sample the GPUs' counters, once per node")
     parser.add_argument("--cpu", action="store_true", help="sample the CPUs too")
     parser.add_argument("--whole_run", action="store_true", help="record from start to end, without CUDA")
     options = parser.parse_args(argv[:cut])

@@ -72,7 +72,7 @@ REPEATED = "a template can have a field only once"
 
 class Template:
     """One compiled template. `anchor` is its longest fixed text, which the log is searched for. With `begins`, it
-    finds only the beginning of a step's line, and also a step that cannot be read, such as 1e+3.
+    matches just the beginning of a step's line, so it also finds a line whose step is unreadable, such as 1e+3.
     """
 
     def __init__(self, text: str, *, begins: bool = False) -> None:

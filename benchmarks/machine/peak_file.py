@@ -51,7 +51,7 @@ class PeakMeasurementFile(PeakMeasurement, frozen=True):
 
 
 def read(name: str) -> MeasuredPeak:
-    """Return the measured peak in a file, in the form that a run needs."""
+    """Read a file of measured peaks, and return them in the form that a run needs."""
     try:
         data = files.read(Path(name))
     except OSError as error:

@@ -196,7 +196,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
 def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dict[str, str]:
     found = {"mlperf": "the run is not an MLPerf submission"}
     if benchmark.is_submission:
-        parameters = "the log of a submission does not have the number"
+        parameters = "the log of a submission does not report the number of parameters"
         found = {"parameters": parameters, "trainable_parameters": parameters}
         found |= {} if record.mlperf else {"mlperf": "the run left no MLLOG"}
     if benchmark.model.uncounted:
@@ -270,7 +270,7 @@ def _why_unknown(
         if facts is None:
             found[name] = "the worker ended before it created the model"
         elif getattr(facts, name) is None:
-            found[name] = "the log of the framework does not have the number"
+            found[name] = "the framework's log does not report the number of parameters"
     if provenance_digest is None:
         found["provenance"] = "the run folder has no provenance.json"
     return found

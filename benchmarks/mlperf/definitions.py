@@ -78,7 +78,7 @@ class FirstEvaluation(Value, frozen=True):
 
 
 def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
-    """Return the steps between two evaluations. `knob` is a VAL_CHECK_INTERVAL that replaces the interval."""
+    """Return the steps between two evaluations. `knob`, a VAL_CHECK_INTERVAL, replaces the interval of `cadence`."""
     if knob is not None and cadence.knob_counts == "steps":
         return knob
     samples = cadence.every_samples if knob is None else knob

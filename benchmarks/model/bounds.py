@@ -1,4 +1,4 @@
-"""Computes the least time that a training step can take, part by part. For an estimate, see estimate.py.
+"""Computes the shortest time that a training step can take, part by part. For an estimate, see estimate.py.
 
 Compute runs at the fastest known matmul rate of the device. Traffic runs at the achievable rates of the connections
 and overlaps with compute as far as possible. A step takes at least the longest of compute and each connection, plus
@@ -68,7 +68,7 @@ class _Work(NamedTuple):
 
 
 def bound(benchmark: Benchmark, storage: Storage) -> Bound:
-    """Return every part of the step, and the least time that the parts add up to."""
+    """Return every part of the step, and the shortest possible time that the parts add up to."""
     stages = [(layers, list(_work(benchmark, storage, layers, last))) for layers, last in fullest_stages(benchmark)]
     timed = [(layers, work, [_matmul_part(benchmark, one) for one in work]) for layers, work in stages]
     stage_layers, work, matmuls = max(timed, key=lambda stage: sum(part.seconds or 0.0 for part in stage[2]))

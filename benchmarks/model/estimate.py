@@ -127,7 +127,7 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
 
 
 def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> EstimateError | None:
-    """Return the largest error of these kinds of difference."""
+    """Return the largest estimate error among these kinds of difference; without a kind, that of the scale."""
     own = [one for one in errors if one.kind in (kinds or [SCALE])]
     return max(own, key=lambda one: one.median_percent, default=None)
 
@@ -185,7 +185,7 @@ def _series(batch: Batch | Reference, share: Parallelism, gpus: int) -> str:
     """Describe a replica's layout and the batch per GPU. Data and FSDP grow with the scale, so they are excluded."""
     layout = msgspec.structs.replace(share, data=1, fsdp=1).short().removesuffix(" DP1")
     a_gpu = batch.global_batch_size / gpus
-    return f"{layout} MBS{batch.micro_batch_size} {batch.sequence_length} x {a_gpu:.6g} tokens a GPU"
+    return f"{layout} MBS{batch.micro_batch_size} {batch.sequence_length} x {a_gpu:.6g} tokens per GPU"
 
 
 def _version(row: Reference) -> tuple[tuple[int, ...], bool]:

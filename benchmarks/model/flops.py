@@ -77,7 +77,7 @@ def held_parameter_count(model: Model, lora: Lora | None) -> int:
     return parameter_count(model) + (0 if lora is None else adapter_parameter_count(model, lora))
 
 
-# --- FLOPs a token ----------------------------------------------------------------------------
+# --- FLOPs per token --------------------------------------------------------------------------
 
 
 def linear_flops_per_token(model: Model) -> float:

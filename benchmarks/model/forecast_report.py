@@ -176,7 +176,7 @@ def cost_rows(cost: Cost | None, found: Forecast) -> Rows:
     if cost.basis == "estimate":
         rows[-1] = ("GPU hours", f"{cost.gpu_hours:,.0f}, {_spread(cost.gpu_hours, found.estimate.error)}")
     if cost.usd is not None:
-        rows.append(("cost", f"{least}{cost.usd:,.0f} USD at {cost.price_usd_per_gpu_hour:g} USD a GPU hour"))
+        rows.append(("cost", f"{least}{cost.usd:,.0f} USD at {cost.price_usd_per_gpu_hour:g} USD per GPU hour"))
     return rows
 
 
@@ -199,7 +199,7 @@ def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]
     for one in ranking.layouts[:top]:
         mark = "   <- as requested" if is_same_layout(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"
-        lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)} a GPU{mark}")
+        lines.append(f"  {one.rank}. {one.layout} {batch}: {_time(one)}, {bytes_text(one.bytes_needed)}/GPU{mark}")
         lines.append(f"     {command_of(request_of(benchmark, one.settings), 'run.py')}")
     own = next((one for one in ranking.layouts if is_same_layout(one, benchmark)), None)
     if own is not None and own.rank > top:

@@ -41,7 +41,7 @@ def phase_lines(plan: Plan) -> list[str]:
     lines: list[str] = []
     for number, phase in enumerate(plan.phases, start=1):
         lines += ["", f"phase {number}: {phase.name}"]
-        tasks = f"{phase.tasks_per_node} a node, devices a task: {phase.devices_per_task}"
+        tasks = f"{phase.tasks_per_node} per node, devices per task: {phase.devices_per_task}"
         lines += aligned([("nodes", str(phase.nodes)), ("tasks", tasks)])
         lines += ["  environment"]
         lines += [f"    {name}={value}" for name, value in phase.environment.items() if name != "XLA_FLAGS"]
@@ -76,8 +76,8 @@ def _benchmark_rows(benchmark: Benchmark, plan: Plan) -> Rows:
         (
             "batch",
             f"{b.batch.global_batch_size} sequences of {b.batch.sequence_length} tokens "
-            f"({b.batch.micro_batch_size} a device group x {b.batch.gradient_accumulation} accumulation); "
-            f"{b.tokens_per_step:,} tokens a step; data {b.data}",
+            f"({b.batch.micro_batch_size} per device group x {b.batch.gradient_accumulation} accumulation); "
+            f"{b.tokens_per_step:,} tokens per step; data {b.data}",
         ),
         ("steps", f"{b.steps}; window {b.window}: {describe_rule(b.window)}"),
         ("recipe", "\n".join([f"{b.recipe.name} ({b.recipe.source})", *b.departures()])),
@@ -104,7 +104,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
     for convention in flops.conventions_for(benchmark.trains):
         token = flops.flops_per_token(benchmark.model, length, convention)
         of_device = benchmark.tokens_per_step * token / benchmark.gpus
-        text = f"{token * length:.5g} a sequence, {token:.5g} a token, {of_device:.4g} a device and step"
+        text = f"{token * length:.5g} per sequence, {token:.5g} per token, {of_device:.4g} per device and step"
         rows.append((convention, text))
     return rows
 

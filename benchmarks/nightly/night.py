@@ -152,7 +152,7 @@ def judge_metric(
 def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
     """Change the verdict to `inconclusive` if a drift of the step time within the runs may explain it.
 
-    Drift may explain it if the step time of one side was still moving and the step time of the other side was not.
+    Drift may explain it if the step time was still moving on one side and not on the other.
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]

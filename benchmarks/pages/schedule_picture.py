@@ -75,7 +75,7 @@ def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[
         waits = sum(span.exposed_seconds for span in spans)
         layers = max(1, round(benchmark.model.layers / benchmark.parallelism.pipeline / loop.trips))
         exposed = f"{seconds_text(waits)} of it exposed communication" if waits else "all communication hidden"
-        under = f"{seconds_text(seconds)} modelled, {exposed}; {plural(loop.trips, 'trip')} a step"
+        under = f"{seconds_text(seconds)} modelled, {exposed}; {plural(loop.trips, 'trip')} per step"
         found.append(Trip(f"{heading}: {plural(layers, 'layer')}", under, seconds, spans))
     return found
 

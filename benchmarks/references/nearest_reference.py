@@ -80,7 +80,7 @@ def text(found: Nearest) -> str:
     if row is None:
         return f"none: {why}"
     seconds = seconds_text(row.reference_seconds)
-    lines = [f"{row.ratio:.3f} x the tokens/s a GPU of {row.reference}, {seconds}/step", f"({row.source})"]
+    lines = [f"{row.ratio:.3f} x the tokens/s per GPU of {row.reference}, {seconds}/step", f"({row.source})"]
     return "\n".join([*lines, *(f"differs: {what}" for what in row.differs)])
 
 

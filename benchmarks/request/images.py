@@ -50,7 +50,7 @@ def refuse_without_containers(typed: str | None, site: Site) -> None:
 
 
 def checked(image: str, where: str) -> str:
-    """Return the image in the form that runs record: REGISTRY/NAME:TAG, or the path of a file. Accept enroot's #."""
+    """Return the image in its recorded form: REGISTRY/NAME:TAG, or the path of a file. Accept enroot's #."""
     plain = image if is_file(image) else image.removeprefix("docker://").replace("#", "/", 1)
     if not (_FILE if is_file(image) else _NAME).fullmatch(plain):
         raise RequestError(

@@ -116,7 +116,7 @@ def not_recorded(benchmark: Benchmark, measured: Phase, phase_dir: Path) -> list
 def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu: bool) -> list[str]:
     """Return a phase's command that runs the recorded ranks under nsys and all other ranks unchanged.
 
-    `output` is the report's path without its ending, usually `{phase_dir}/` and a report_name. nsys records from the
+    `output` is the report's path without extension, usually `{phase_dir}/` and a report_name. nsys records from the
     program's cudaProfilerStart to its cudaProfilerStop; without CUDA, it records the whole run.
     """
     return [
@@ -134,9 +134,9 @@ def under_nsys(profiling: Profiling, output: str, command: list[str], *, on_gpu:
 
 
 def report_name(benchmark: Benchmark, suffix: str = "") -> str:
-    """Return the name of a rank's report, as in NVIDIA's recipes, without its ending. under_nsys.py fills in %q{...}.
+    """Return the name of a rank's report, as in NVIDIA's recipes, without extension. under_nsys.py fills in %q{...}.
 
-    The name has no dots, because jax's converter treats everything after the first dot as the ending.
+    The name has no dots, because jax's converter treats everything after the first dot as the extension.
     """
     if benchmark.task != "pretrain":
         return f"profile_%q{{SLURM_JOB_ID}}_node%q{{SLURM_NODEID}}_rank%q{{SLURM_PROCID}}{suffix}"

@@ -300,7 +300,7 @@ def _adapting(backend: Backend) -> TrainsAdapters:
 def peaks_of_devices(
     found: MeasuredPeak | None, hardware: Hardware, site: Site, dtype: str, gpus: int, nodes: int
 ) -> dict[str, Peak]:
-    """Return the peak of one of the run's devices in each precision.
+    """Return the peak of a single device of the run, for each precision.
 
     The virtual devices of a CPU share the measured peak of their machine equally. On a local site, all processes run
     on one machine; on a cluster of CPUs, each node is one machine.
@@ -625,7 +625,7 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
 
 
 def with_runtime(site: Site, runtime: str | None, python: str | None) -> Site:
-    """Return the site with the typed runtime and interpreter, and without settings of its other runtimes."""
+    """Return the site with the runtime and interpreter that the user passed, without settings for other runtimes."""
     if python is not None and runtime not in (None, "python"):
         where = f"--runtime={runtime} --python={python}"
         raise RequestError("--python needs --runtime=python", where=where, next_command="--runtime=python")

@@ -33,7 +33,7 @@ def check_rule(rule: str) -> None:
         )
     if not wanted:
         raise RequestError(
-            f"window rule '{rule}' has no steps",
+            f"window rule '{rule}' selects no steps",
             where="--window",
             why="its first step comes after its last",
         )

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 HERE = Path(__file__).resolve().parent
-WITH_TRANSFORMER_ENGINE = "pass --image with Transformer Engine for JAX, or --set=attention=cudnn_flash_jax"
+WITH_TRANSFORMER_ENGINE = "pass an --image that has Transformer Engine for JAX, or --set=attention=cudnn_flash_jax"
 ANOTHER_IMAGE = "pass --image with MaxText 0.2.4 or later"
 ANOTHER_SETTING = f"pass --set with a value that this MaxText accepts, or {ANOTHER_IMAGE}"
 ON_THAT_NODE = "check the driver and the GPUs of the nodes with python launch/doctor.py nodes --site=NAME"

@@ -305,7 +305,7 @@ _OF_EVERY_LAYER = frozenset({"DenseGeneral", "Fp8DirectDotGeneralOp", "NNXDecode
 def layers(text: str) -> dict[int, str]:
     """Return stack frame -> the framework's layer, such as `MlpBlock` or `Attention.query_projection`.
 
-    A dump lists file names, functions, locations and frames. A frame refers to its parent's number plus one.
+    A dump lists file names, functions, locations and frames. A frame stores its parent's number plus one.
     """
     tables: dict[str, dict[int, tuple[str, dict[str, int]]]] = {}
     rows: dict[int, tuple[str, dict[str, int]]] = {}

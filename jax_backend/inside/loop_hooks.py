@@ -33,7 +33,7 @@ class SlowedSteps:
         return step
 
     def end_of_next(self):
-        """Return the end of the oldest step that was not yet returned. The last step is ended here."""
+        """Return the end of the oldest step that was not yet returned. If it still runs, wait for it."""
         if not self._ends:
             self._end_running()
         return self._ends.popleft()

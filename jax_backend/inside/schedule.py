@@ -91,7 +91,7 @@ class Reader:
         """Return the end of an asynchronous operation; None if its start has already run it to the end."""
         started = next((one for one in operations if one["name"] == line.operands[0]), None)
         if started is None:
-            self._not_counted.append(f"{line.name} ({line.opcode} of a start in another computation)")
+            self._not_counted.append(f"{line.name} ({line.opcode}; its start is in another computation)")
             return None
         if started.get("event") != "start":
             return None
@@ -189,7 +189,7 @@ class Reader:
 
 
 def matmul(line, lines):
-    """Return a matmul of cuBLAS, which states the summed axes. The first output is the result."""
+    """Return a matmul that cuBLAS computes. Its call states the summed axes; its first output is the result."""
     left, right = (hlo.shapes_named(operand, lines)[0] for operand in line.operands[:2])
     result = line.shapes[0]
     summed = prod(left.sizes[axis] for axis in numbers(CONTRACTED.search(line.attributes)[1]))

@@ -131,7 +131,7 @@ def assert_platform():
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
-        why = str(error).strip().partition("\n")[0] or f"its plugin for {platform} is not installed or finds none"
+        why = str(error).strip().partition("\n")[0] or f"its {platform} plugin is not installed or finds no device"
         raise SystemExit(f"stepmark worker: jax {jax.__version__} has no {platform} device: {why}") from None
 
 

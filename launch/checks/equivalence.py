@@ -157,7 +157,7 @@ def prove(
     dtype: str = "fp32",
     hardware: str = "cpu",
 ) -> int:
-    """Run the comparison and return the exit code. Keep its files if `output_dir` is set or a line differs."""
+    """Run the comparison and return the exit code. Keep its files if `output_dir` is set or the comparison fails."""
     started = time.monotonic()
     models = [configs().model(name) for name in dict.fromkeys(names)]
     if task == "lora" and dtype == "bf16":

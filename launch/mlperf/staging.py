@@ -69,7 +69,7 @@ def _by_number(path: Path) -> tuple[str, int, str]:
 
 
 def _stage(path: Path, place: Path, scratch: Path, sets: dict[tuple[str, str | None], StagedSet]) -> bool:
-    """Copy each run of a log to the run's set. Return whether the log has runs."""
+    """Copy each run in a log to the set that the run belongs to. Return whether the log has runs."""
     if not path.is_file():
         return False
     # For RUN/attempt-N/PHASE/result_0.txt, the run is RUN. Stepmark's runs in the same folder form a set.

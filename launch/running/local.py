@@ -156,7 +156,7 @@ def _write_exits(phase_dir: Path, ended: list[ProcessEnd]) -> None:
         (phase_dir / EXITS).write_bytes(lines)
     except OSError as error:
         mark_write_failure(phase_dir, error)
-        why = "the steps so far are kept"
+        why = "the recorded steps are kept"
         raise cannot_write(error, phase_dir / EXITS, why, f"python launch/{REPAIR} {phase_dir.parents[1]}") from None
 
 

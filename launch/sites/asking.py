@@ -36,7 +36,7 @@ class PartitionFacts(Value, frozen=True):
 
     @property
     def text(self) -> str:
-        gpus = f", {self.gpus} {', '.join(self.gpu_types) or 'GPUs'} a node" if self.gpus else ""
+        gpus = f", {self.gpus} {', '.join(self.gpu_types) or 'GPUs'} per node" if self.gpus else ""
         return f"{self.nodes_up} of {self.nodes} nodes up{gpus}{', the default' if self.default else ''}"
 
 

@@ -19,7 +19,7 @@ flags.DEFINE_string("nodelist", None, "Nodes that the job must have, such as nod
 flags.DEFINE_string("exclude", None, "Nodes to exclude, or a file that lists them (its name needs a slash).")
 flags.DEFINE_string("segment", None, "Number of nodes that must be in one network block; none: do not request any.")
 flags.register_validator(  # type: ignore[no-untyped-call]
-    "segment", lambda value: value in (None, "none") or value.isdecimal(), "must be a number of nodes, or none"
+    "segment", lambda value: value in (None, "none") or value.isdecimal(), "must be a number, or the word none"
 )
 flags.DEFINE_integer("nice", None, "Lower the priority by this number.")
 flags.DEFINE_string("comment", None, "Text that Slurm stores with the job, after the run's name.")

@@ -238,7 +238,7 @@ def _phase(phase: Phase, benchmark: Benchmark, place: JobPlace, options: JobOpti
     folders = [folder for mount in phase.mounts if (folder := mount.partition(":")[0]).startswith(f"{PHASE_DIR}/")]
     return {
         "name": phase.name,
-        "text": f"{phase.name}: {plural(phase.nodes, 'node')} x {tasks}, {devices} a task",
+        "text": f"{phase.name}: {plural(phase.nodes, 'node')} x {tasks}, {devices} per task",
         "nodes": phase.nodes,
         "tasks": phase.nodes * phase.tasks_per_node,
         "tasks_per_node": phase.tasks_per_node,

@@ -108,5 +108,5 @@ def fill(parameters, tensors):
     with torch.no_grad():
         for name, parameter in own.items():
             if tuple(parameter.shape) != tensors[name].shape:
-                raise SystemExit(f"stepmark: {name} is {tuple(parameter.shape)}, given {tensors[name].shape}")
+                raise SystemExit(f"stepmark: {name} has shape {tuple(parameter.shape)}, not {tensors[name].shape}")
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(tensors[name])))

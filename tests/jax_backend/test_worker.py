@@ -150,7 +150,7 @@ def test_an_uneven_loop_is_timed_rightly_and_keeps_its_pipeline() -> None:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (AssertionError(), "its plugin for cuda is not installed or finds none"),
+        (AssertionError(), "its cuda plugin is not installed or finds no device"),
         (RuntimeError("Unable to initialize backend 'cuda': no device\nmore"), "Unable to initialize backend 'cuda'"),
     ],
 )

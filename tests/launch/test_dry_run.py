@@ -27,7 +27,7 @@ def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
         "68,976,648,192 parameters",
         "fsdp 64",
         "128 sequences of 4096 tokens",
-        "1.8207e+15 a sequence",
+        "1.8207e+15 per sequence",
         "fits",
         "--xla_gpu_all_gather_combine_threshold_bytes=536870912",
         "--xla_gpu_reduce_scatter_combine_threshold_bytes=8388608",
@@ -38,7 +38,7 @@ def test_the_plan_of_nvidias_maxtext_recipe(tmp_path: Path) -> None:
         "dcn_fsdp_parallelism=8",
         "per_device_batch_size=2",
         "remat_policy=custom",
-        "8 a node, devices a task: 1",
+        "8 per node, devices per task: 1",
         "nothing was started",
     ):
         assert words in plan

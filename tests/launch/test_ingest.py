@@ -201,7 +201,7 @@ def test_a_log_is_compared_with_the_nearest_published_figure(log: Log) -> None:
     assert report["reference"]["differs"] == ["layout fsdp 64, here not known", "window last, here steady"]
     assert report["no_reference_because"] is None
     shown = run(flag, *BENCHMARK).stdout.decode()
-    assert "reference     1.000 x the tokens/s a GPU of llama2_70b pretrain bf16 64 x h100, 6.999 s/step\n" in shown
+    assert "reference     1.000 x the tokens/s per GPU of llama2_70b pretrain bf16 64 x h100, 6.999 s/step\n" in shown
     assert "52.60%" in shown
     assert "{" not in shown  # --json has the whole result
 

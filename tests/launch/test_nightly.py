@@ -284,7 +284,7 @@ def test_a_rehearsal_without_a_valid_run_says_why(fresh: Naps) -> None:
     fresh.let_fail(1)
     done = fresh.night("--rehearse")
     assert done.returncode == 1
-    assert "cannot be rehearsed with: " in done.stderr
+    assert "cannot be used for a rehearsal: " in done.stderr
     assert "next:  python launch/run.py --backend=toy" in done.stderr
 
 

@@ -82,7 +82,7 @@ def command(benchmark: Benchmark) -> list[str]:
 def test_the_command_is_as_recorded(recipe: str, dtype: str, gpus: int) -> None:
     (phase,) = BACKEND.plan(resolved(recipe, dtype=dtype, gpus=gpus)).phases
     environment = [f"{name}={value}" for name, value in phase.environment.items()]
-    tasks = f"{phase.nodes} nodes, {phase.tasks_per_node} tasks a node, {phase.devices_per_task} device a task"
+    tasks = f"{phase.nodes} nodes, {phase.tasks_per_node} tasks per node, {phase.devices_per_task} device per task"
     text = "\n".join([tasks, "", *environment, "", *phase.command]) + "\n"
     assert_recorded(text, GOLDEN / f"{recipe}_{dtype}_{gpus}.txt")
 

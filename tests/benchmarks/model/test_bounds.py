@@ -1,4 +1,4 @@
-"""The least time of a step, part by part, by hand; what is not known stays so."""
+"""The shortest time that a step can take, part by part, by hand; what is not known stays so."""
 
 import msgspec
 import pytest

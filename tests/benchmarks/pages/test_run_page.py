@@ -98,7 +98,7 @@ def test_of_several_reports_the_table_has_status_figures_and_time() -> None:
 def test_the_nearest_published_row_with_its_ratio_and_what_differs() -> None:
     found = MATERIAL.nearest[0]
     text = Reader(run_page(MATERIAL)).text
-    assert f"{found.ratio:.3f} x the tokens/s a GPU of {found.reference}" in text
+    assert f"{found.ratio:.3f} x the tokens/s per GPU of {found.reference}" in text
     assert found.source in text
     for difference in found.differs:
         assert difference in text

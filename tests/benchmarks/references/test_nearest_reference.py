@@ -88,7 +88,7 @@ def test_the_same_engine_goes_before_the_nearest_scale() -> None:
 def test_what_a_log_does_not_say_is_not_known() -> None:
     found = foreign()
     assert text(found).splitlines() == [
-        "1.000 x the tokens/s a GPU of llama31_70b pretrain bf16 64 x h100, 14.66 s/step",
+        "1.000 x the tokens/s per GPU of llama31_70b pretrain bf16 64 x h100, 14.66 s/step",
         "(NVIDIA/dgxc-benchmarking v25.04 llama3.1/README.md:98)",
         "differs: engine nemo, here not known",
         "differs: layout context 2 x data 2 x pipeline 4 x tensor 4 x virtual_pipeline 5, here not known",

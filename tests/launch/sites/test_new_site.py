@@ -96,7 +96,7 @@ def test_missing_answers_are_listed_and_nothing_is_written(slurm: PlayedSlurm, t
     slurm.play(gres="gpu:h100:8", accounts="ml ops", enforced="associations")
     with pytest.raises(RequestError, match="a new site needs --partition") as refused:
         make(tmp_path)
-    assert "batch (2 of 2 nodes up, 8 h100 a node, the default), small (1 of 1" in refused.value.why
+    assert "batch (2 of 2 nodes up, 8 h100 per node, the default), small (1 of 1" in refused.value.why
     assert refused.value.next_command == "--partition=batch"
     with pytest.raises(RequestError, match="a new site needs --account") as refused:
         make(tmp_path, partition="batch")
