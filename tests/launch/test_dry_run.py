@@ -114,7 +114,6 @@ date: "2026-11-23"
 slurm: {{shared_folders: [/none], hardware: [h100]}}
 """
 RUNTIMES = {
-    "venv": ("--engine=bridge", "--model=llama3_70b", "'bridge' needs a container"),
     "python\npython: {maxtext: /none/python}": ("--model=llama31_70b", "has no Python for engine"),
     "container\ncontainer: {images: /none}\nimages: {nemo: {arm64: x/y:1}}": (
         "--model=llama31_70b",
@@ -135,7 +134,7 @@ def test_what_the_site_lacks_for_the_engine_hides_nothing_else_that_would_be_ref
     asked = ("--backend=nemo", "--hardware=h100", "--gpus=64", "--site=a", *flags)
     done = forked.run(REPOSITORY / "launch/run.py", *asked, "--dry_run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    refusals, title, plan = done.stdout.partition("\n\nllama31_70b " if "31_70b" in flags[-1] else "\n\nllama3_70b ")
+    refusals, title, plan = done.stdout.partition("\n\nllama31_70b ")
     refused = refusals.split("would be refused: ")
     assert title and "TP4 PP4 CP2" in plan
     expected = (lacks, "the output folder", "the checkout of Stepmark", "needs scontrol")
