@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, TOKEN, Run, finish
 from tests.launch.private_cluster_fixture import RunningCluster
 
 STAND_INS = REPOSITORY / "tests/stand_ins/pyxis"
+MEND_SECONDS = 60  # for the steps of the last test to end
 SMALL_DISK = "small_disk"  # a separate file system in the cluster's folder, which only root can mount
 TOY = ("--backend=toy", "--model=llama2_tiny", "--site=dev")
 
@@ -102,13 +104,36 @@ class ClusterOfTests:
                 place.symlink_to(made)
 
     def mend(self) -> None:
-        """Nothing is queued, and every node can take a job: the next test is not affected by this one."""
+        """Nothing is queued, and every node can take a job: the next test is not affected by this one.
+
+        A node whose step Slurm cannot end is started again, with a warning that has the evidence: one stuck node
+        would fail every later test of the cluster.
+        """
         self.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
+        if not holds_within(lambda: not self.occupied_nodes() and not self.queued(), MEND_SECONDS):
+            for node in self.occupied_nodes():
+                warnings.warn(f"{node} is started again: {self.evidence(node)}", stacklevel=2)
+                assert self.call("cluster.py", "kill", f"--node={node}").returncode == 0
+                if "drain" in self.slurm("sinfo", "-h", "-n", node, "-o", "%T"):
+                    self.slurm("scontrol", "update", f"nodename={node}", "state=resume")
+                assert self.call("cluster.py", "revive", f"--node={node}").returncode == 0
         self.wait_until_idle()
-        until(lambda: set(self.slurm("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "all nodes are idle")
+        until(lambda: not self.occupied_nodes(), "all nodes are idle")
+
+    def occupied_nodes(self) -> list[str]:
+        states = [line.split() for line in self.slurm("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %T").splitlines()]
+        return [name for name, state in states if state != "idle"]
+
+    def queued(self) -> str:
+        return self.slurm("squeue", "-h", "-a", "-o", "%i %T %N %r").strip()
+
+    def evidence(self, node: str) -> str:
+        """Return what Slurm and the log of a node show about it."""
+        log = self.running.cluster.files.log(node).read_text(errors="replace").splitlines()[-20:]
+        return "\n".join([self.queued(), self.slurm("scontrol", "show", "node", node), *log])
 
     def wait_until_idle(self) -> None:
-        until(lambda: not self.slurm("squeue", "-h", "-o", "%i").strip(), "the queue is empty")
+        until(lambda: not self.queued(), "the queue is empty")
 
 
 @contextmanager
@@ -149,7 +174,14 @@ def mount(*words: str) -> None:
 
 
 def until(holds: Callable[[], object], what: str, seconds: float = 300) -> None:
+    assert holds_within(holds, seconds), f"not within {seconds:.0f} s: {what}"
+
+
+def holds_within(holds: Callable[[], object], seconds: float) -> bool:
+    """Wait until something holds; return False if it does not within this time."""
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.1)
+    return True
