@@ -10,18 +10,20 @@ data; a library recipe (MODEL_pretrain_config) has neither. Facts are for Megatr
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from benchmarks.assets import Repository, hub_home
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, text_of
-from benchmarks.runs import first_check
-from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
+from benchmarks.runs import first_check, worker_events
+from benchmarks.values import Benchmark, EachTime, Hardware, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, megatron, profiles
 from nemo_backend.megatron import (
     DIMENSIONS,
@@ -222,16 +224,41 @@ def check_phase(benchmark: Benchmark) -> Phase:
     return first_check.check_phase(trains, first_check.with_option(command(benchmark)))
 
 
-def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
-    from nemo_backend import bridge_reading
-
-    return bridge_reading.read_phase(benchmark, phase_dir, attempt)
+# --- what the run recorded ----------------------------------------------------------------------
 
 
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    from nemo_backend import bridge_reading
+    """The steps of the last rank: only the last pipeline stage has a loss."""
+    return worker_events.follow(phase_dir, attempt, benchmark.gpus - 1)
 
-    return bridge_reading.follow(benchmark, phase_dir, attempt)
+
+def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
+    """Read the worker's events, and Bridge's own step times from the log of the last rank, which prints them."""
+    from nemo_backend.logs import MEGATRON, read_log
+
+    record = worker_events.read_phase(phase_dir, attempt)
+    printed, _ = read_log(phase_dir / f"rank-{benchmark.gpus - 1}.log", MEGATRON, attempt)
+    of_last = follow(benchmark, phase_dir, attempt)()
+    return msgspec.structs.replace(record, steps=EachTime(lambda: _completed(record.steps, of_last, printed)))
+
+
+def _completed(clocked: Iterable[Step], of_last: list[Step], printed: list[Step]) -> Iterator[Step]:
+    """Yield the worker's steps, those of rank 0 with the loss of the last rank and the time that Bridge printed."""
+    losses = {step.step: step.loss for step in of_last}
+    by_bridge = {step.step - 1: step for step in printed}  # its iterations count from 1
+    for step in clocked:
+        own = by_bridge.get(step.step, step)
+        yield (
+            step
+            if step.rank
+            else msgspec.structs.replace(
+                step,
+                loss=losses.get(step.step) if step.loss is None else step.loss,
+                excluded_because=step.excluded_because or own.excluded_because,
+                framework_seconds=own.framework_seconds,
+                framework_tflops_per_device=own.framework_tflops_per_device or None,  # 0.0: too small to print
+            )
+        )
 
 
 # --- the overrides ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ A worker loads this file by its path and imports nothing else of Stepmark. This 
 so the environments of frameworks do not need Stepmark's packages.
 """
 
+import argparse
 import contextlib
 import ctypes
 import faulthandler
@@ -18,6 +19,7 @@ import time
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -375,3 +377,34 @@ def in_a_fork(log, work):
         traceback.print_exc()
         sys.stderr.flush()
     os._exit(code)
+
+
+def do_jobs(about, doing, prepare, do):
+    """Do each job of a file in its folder, for a program that compiles or traces steps, and return the exit code.
+
+    `prepare(jobs)` imports the framework before `do(job, folder)` forks; that returns the exit code of its process.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--folder", required=True, help="the folder in which each job gets a folder")
+    parser.add_argument("--jobs", required=True, help="a JSON file: a list of jobs")
+    options = parser.parse_args()
+    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
+        die_with_parent()
+    jobs = [SimpleNamespace(**job) for job in json.loads(Path(options.jobs).read_bytes())]
+    prepare(jobs)
+    for number, job in enumerate(jobs):
+        folder = Path(options.folder) / str(number)
+        folder.mkdir(parents=True)
+        print(f"{doing} {job.name} ({number + 1} of {len(jobs)})", flush=True)
+        code = do(job, folder)
+        if code:
+            (folder / "failed.json").write_text(json.dumps({"exit_code": code}))
+    (Path(options.folder) / "report.json").write_text(json.dumps({"jobs": len(jobs)}))
+    return 0
+
+
+def write_report(folder, report):
+    """Write a job's report at once, so that a killed program leaves none or a complete one."""
+    unfinished = folder / "report.json.part"
+    unfinished.write_text(json.dumps(report))
+    unfinished.replace(folder / "report.json")

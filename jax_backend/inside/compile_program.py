@@ -13,15 +13,12 @@ in DIR/NUMBER/log.
 The report has the memory and the schedule of the finished program.
 """
 
-import argparse
 import hashlib
-import json
 import os
 import re
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 FINISHED = "*gpu_after_optimizations"  # -buffer-assignment.txt and others
 TRAINS_ADAPTERS = "lora.enable_lora=true"
@@ -209,34 +206,16 @@ def compile_job(job, folder):
     gpus = AbsentGpus(job.target, job.devices, job.nodes)
     step = Step(job.settings, gpus)
     found = report(step, dumps, job) | {"target": gpus.devices[0].device_kind}
-    unfinished = folder / "report.json.part"
-    unfinished.write_text(json.dumps(found))
-    unfinished.replace(folder / "report.json")
+    kit.write_report(folder, found)
 
 
-def main(options):
+def import_maxtext(_jobs):
     import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks: the import takes 10 s)
 
-    jobs = [SimpleNamespace(**job) for job in json.loads(Path(options.jobs).read_bytes())]
-    for number, job in enumerate(jobs):
-        folder = Path(options.folder) / str(number)
-        folder.mkdir(parents=True)
-        print(f"compiling {job.name} ({number + 1} of {len(jobs)})", flush=True)
-        code = kit.in_a_fork(folder / "log", partial(compile_job, job, folder))
-        if code:
-            (folder / "failed.json").write_text(json.dumps({"exit_code": code}))
-    (Path(options.folder) / "report.json").write_text(json.dumps({"jobs": len(jobs)}))
-    return 0
 
-
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", required=True, help="the folder in which each job gets a folder")
-    parser.add_argument("--jobs", required=True, help="a JSON file: a list of jobs")
-    return parser.parse_args(argv)
+def compile_in_a_fork(job, folder):
+    return kit.in_a_fork(folder / "log", partial(compile_job, job, folder))
 
 
 if __name__ == "__main__":
-    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
-        kit.die_with_parent()
-    sys.exit(main(parse(sys.argv[1:])))
+    sys.exit(kit.do_jobs(__doc__, "compiling", import_maxtext, compile_in_a_fork))

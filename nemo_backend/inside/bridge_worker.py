@@ -8,7 +8,6 @@ what both engines share, and cpu_redirect.py what a CPU or a virtual environment
 
 import argparse
 import importlib.util
-import inspect
 import math
 import os
 import re
@@ -25,7 +24,6 @@ shared = kit.load(HERE / "worker.py")
 PRETRAINED = "checkpoint.pretrained_checkpoint="
 # Adapters of parts of a fused matrix.
 SEPARATE_TARGETS = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
-NO_CLOCK = "this Megatron-Bridge has no callbacks, so Stepmark's clock cannot run"
 
 
 # --- the configuration ------------------------------------------------------------------------
@@ -133,24 +131,19 @@ def step_clock(work):
 class Work(shared.Work):
     """One training: Bridge's own loop with timed steps."""
 
-    clocked = True
-
     def train(self):
         found = self.prepared(self.imported())
         from megatron.bridge.training.gpt_step import forward_step
         from megatron.bridge.training.pretrain import pretrain
 
-        self.clocked = "callbacks" in inspect.signature(pretrain).parameters
-        if not self.clocked and self.options.recorded_steps:
-            raise SystemExit(f"stepmark worker: {NO_CLOCK}; it also starts the recording of nsys")
-        pretrain(found, forward_step, **({"callbacks": [step_clock(self)]} if self.clocked else {}))
+        pretrain(found, forward_step, callbacks=[step_clock(self)])
 
     def imported(self):
         """Join the processes, import Bridge, and return whether this is a CPU."""
         self.redirect = kit.load(HERE / "cpu_redirect.py")
         on_cpu = self.join(self.redirect)
         self.redirect.before_bridge()
-        import megatron.bridge  # noqa: F401
+        import megatron.bridge.perf_recipes  # noqa: F401  (older versions do not have it)
 
         return on_cpu
 
@@ -162,10 +155,6 @@ class Work(shared.Work):
             self.said.append(kit.RANDOM_WEIGHTS)
             begin_with_random_weights(found)
         return found
-
-    def failures(self):
-        """Without a clock, the log is all there is."""
-        return super().failures() if self.clocked else []
 
 
 def main(options):

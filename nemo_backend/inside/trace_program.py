@@ -1,13 +1,12 @@
 """Trace Megatron's training step for GPUs of another machine, without data: what each pipeline stage holds and does.
 
-It runs by path inside NeMo's environment, with only the standard library, torch and Megatron-core (and NeMo or
-Megatron-Bridge for adapters): `python -P trace_program.py --folder=DIR --jobs=FILE`. The file lists the jobs
+It runs by path inside NeMo's environment, with only the standard library, torch and Megatron-core (and NeMo for
+adapters): `python -P trace_program.py --folder=DIR --jobs=FILE`. The file lists the jobs
 (`TraceJob` of benchmarks/compilation/traced.py), and DIR/NUMBER/report.json has the findings of each. Each
 stage has its own process: the first rank of the stage, in a fake process group. The model, its wrapper, the optimizer
 and the schedule are those of Megatron, and the tensors are fake: 70 billion parameters take no memory.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import importlib
@@ -23,8 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package of Stepmark is importable here
 import worker_kit as kit  # noqa: E402
 
-HAS_NEMO = "nemo-toolkit" in kit.installed_versions(["nemo-toolkit"])
-PACKAGES = ["megatron-core", "torch", "nemo-toolkit", "megatron-bridge"]
+PACKAGES = ["megatron-core", "torch", "nemo-toolkit"]
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # Megatron-core compiles some functions when it is imported
 redirect = kit.load(HERE / "cpu_redirect.py")
@@ -207,17 +205,14 @@ def build(job):
 
 
 def adapt(chunk, job):
-    """Put in the adapters of NeMo, or of Megatron-Bridge without NeMo."""
-    if HAS_NEMO:
-        from nemo.collections.llm import fn
+    """Put in NeMo's adapters."""
+    from nemo.collections.llm import fn
 
-        adapters = kit.load(HERE / "adapters.py")
-        adapters.without_transformer_engine()
-        peft = kit.load(HERE / "build.py").adapters_of({"peft": job.adapters}, adapters)
-        chunk.requires_grad_(False)
-        fn.walk(chunk, peft.transform)
-    else:
-        importlib.import_module("megatron.bridge.peft.lora").LoRA(**job.adapters)(chunk, training=True)
+    adapters = kit.load(HERE / "adapters.py")
+    adapters.without_transformer_engine()
+    peft = kit.load(HERE / "build.py").adapters_of({"peft": job.adapters}, adapters)
+    chunk.requires_grad_(False)
+    fn.walk(chunk, peft.transform)
     for module in chunk.modules():
         if hasattr(module, "to_wrap") and "ColumnParallelLinear" in str(type(module.to_wrap).__mro__):
             module.to_wrap.returns_norm = True
@@ -343,14 +338,13 @@ def write_stage(job, stage, file):
 
 
 def trace(job, folder):
-    """Trace each stage in its own process; report.json then has them all."""
+    """Trace each stage in its own process; report.json then has them all. Return the exit code of the last."""
     found = []
     for stage in job.stages:
         part = folder / f"stage-{stage}.json"
         code = kit.in_a_fork(folder / "log", partial(write_stage, job, stage, part))
         if code:
-            (folder / "failed.json").write_text(json.dumps({"exit_code": code}))
-            return
+            return code
         found.append(json.loads(part.read_bytes()))
     report = {
         "versions": kit.installed_versions(PACKAGES),
@@ -362,39 +356,21 @@ def trace(job, folder):
         "stages": found,
         "replaced": job.replaced,
     }
-    unfinished = folder / "report.json.part"
-    unfinished.write_text(json.dumps(report))
-    unfinished.replace(folder / "report.json")
+    kit.write_report(folder, report)
+    return 0
 
 
-def main(options):
+def prepare(jobs):
     if not redirect.install():
         raise SystemExit("a GPU is visible to this program, which needs none")
     tracing.record_collectives(lambda: stand_ins.ledger, axis_of)
     # Apex's kernel, which adds a weight's gradient to its buffer.
     names = ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16")
     sys.modules["fused_weight_gradient_mlp_cuda"] = SimpleNamespace(**dict.fromkeys(names, stand_ins.add_to_buffer))
-    jobs = [SimpleNamespace(**job) for job in json.loads(Path(options.jobs).read_bytes())]
     importlib.import_module("megatron.core.models.gpt")  # before the forks, which then need no time for it
     if any(job.adapters for job in jobs):
-        importlib.import_module("nemo.collections.llm" if HAS_NEMO else "megatron.bridge.peft.lora")
-    for number, job in enumerate(jobs):
-        folder = Path(options.folder) / str(number)
-        folder.mkdir(parents=True)
-        print(f"tracing {job.name} ({number + 1} of {len(jobs)})", flush=True)
-        trace(job, folder)
-    (Path(options.folder) / "report.json").write_text(json.dumps({"jobs": len(jobs)}))
-    return 0
-
-
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", required=True, help="the folder in which each job gets a folder")
-    parser.add_argument("--jobs", required=True, help="a JSON file: a list of jobs")
-    return parser.parse_args(argv)
+        importlib.import_module("nemo.collections.llm")
 
 
 if __name__ == "__main__":
-    if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
-        kit.die_with_parent()
-    sys.exit(main(parse(sys.argv[1:])))
+    sys.exit(kit.do_jobs(__doc__, "tracing", prepare, trace))
