@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 flags.DEFINE_boolean("explain", False, "Rank the differences in provenance, the most likely cause first.")
-flags.DEFINE_float("margin", 1.0, "Sides that differ by at most this percentage are the same; 0: never.", 0, 100)
+flags.DEFINE_float("margin", 1.0, "Largest difference in percent that counts as `same`; 0: none.", 0, 100)
 flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
 flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB_STEP_SUMMARY always gets it).")
 flags.DEFINE_enum(
     "fail_on",
     "not_comparable",
     ["not_comparable", "worse"],
-    "Verdict with exit code 3; worse: also not_comparable.",
+    "Outcome that exits with code 3; worse includes not_comparable.",
 )
 flags.declare_key_flag(VERBOSE)
 

@@ -30,7 +30,7 @@ OUTPUT_DIR = flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 DASHBOARD_DIR = flags.DEFINE_string(
     "dashboard_dir", None, "Directory for TensorBoard. (default: dashboard/ in the folder of the runs)"
 )
-NEWEST = flags.DEFINE_integer("newest", 200, "Number of newest runs in the table and with their own lines.", 0)
+NEWEST = flags.DEFINE_integer("newest", 200, "Number of newest runs to show in the table and as lines.", 0)
 SERVE = flags.DEFINE_boolean("serve", False, "Start TensorBoard and keep the directory up to date.")
 HOST = flags.DEFINE_string("host", "localhost", "Address on which TensorBoard listens.")
 PORT = flags.DEFINE_integer("port", 6006, "Port of TensorBoard; 0: any free port.", 0, 65535)

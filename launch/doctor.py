@@ -27,7 +27,7 @@ SITE = flags.DEFINE_string("site", "local", "Site whose nodes to check.")
 NODES = flags.DEFINE_integer(
     "nodes", None, "Number of nodes to check. (default: all nodes that are up)", lower_bound=1
 )
-LIMIT = flags.DEFINE_float("limit", 120, "Silent nodes fail after N seconds without any answer.", lower_bound=1)
+LIMIT = flags.DEFINE_float("limit", 120, "Silent nodes fail after this many seconds without progress.", lower_bound=1)
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds that the job may wait for its nodes.", lower_bound=1)
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job without submitting it or writing files.")
 
@@ -38,7 +38,7 @@ def machine(argv: list[str]) -> int:
         python launch/doctor.py machine
         python launch/doctor.py machine --json
 
-    A check is `not checked`, never `ok`, if the machine lacks its hardware. Exit code 3: a check fails.
+    If this machine lacks the hardware for a check, it shows `not checked`, never `ok`. Exit code 3: a check fails.
     """
     from launch.preflight.machine import report
 
@@ -55,8 +55,8 @@ def nodes(argv: list[str]) -> int:
         python launch/doctor.py nodes --site=NAME --nodelist=node[1-8] --json
         python launch/doctor.py nodes --site=NAME --dry_run         show the job; submit nothing
 
-    A check is `not checked`, never `ok`, if the node lacks its hardware. Exit codes: 0 all nodes pass (warnings are
-    allowed); 1 the preflight could not be run; 2 the request was wrong and nothing was started; 3 a node fails.
+    If a node lacks the hardware for a check, it shows `not checked`, never `ok`. Exit codes: 0 all nodes pass, even
+    with warnings; 1 the preflight could not run; 2 the request was wrong and nothing was started; 3 a node fails.
     """
     from benchmarks.preflight.report import report_text
     from launch.preflight import nodes as preflights

@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
         report = Report(log_format, log, others, outcome, runs, rule)
     answer(report.data(), report.table)
     if not log.attempts and not report.stories:
-        why = f"it has lines from the start of {log_format.name}, but no line of a step"
+        why = f"the log has the first lines of {log_format.name}, but no line of a step"
         if log.skipped:
             line, reason = log.skipped[0].line, log.skipped[0].reason
             why = f"all {len(log.skipped)} lines of steps are unreadable; the first is line {line}: {reason}"
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
 
 
 class NoStepError(StepmarkError):
-    """The log was read, but it has no step that can be used."""
+    """The log can be read, but contains no usable step."""
 
     exit_code = EXIT_INVALID
 
@@ -105,15 +105,14 @@ class NoStepError(StepmarkError):
 
 
 def _workload() -> Workload | None:
-    """Return the workload that the flags describe, or None without these flags. Refuse an incomplete description."""
+    """Return the workload that the flags describe; None without these flags. Refuse if some of them are missing."""
     missing = [f"--{flag.name}" for flag in BENCHMARK_FLAGS if flag.value is None]
     if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None and not TASK.present:
         return None
     if missing:
         raise RequestError(
-            f"a result also needs {', '.join(missing)}",
-            why="tokens/s and MFU need all of them, and Stepmark does not guess; without them, it only reads the "
-            "steps",
+            f"tokens/s and MFU also need {', '.join(missing)}",
+            why="Stepmark does not guess them; to read only the steps, omit every flag that describes the training",
             next_command=" ".join(f"--{flag.name}=" for flag in (*BENCHMARK_FLAGS, WINDOW, TASK)),
         )
     configs = Configs()
@@ -174,7 +173,7 @@ def _format_of(name: str, stream: BinaryIO) -> LogFormat:
         raise RequestError(
             "unknown log format",
             where=f"--log={name}",
-            why=f"it has no line that a known format prints at its start or for a step; known formats: {known}",
+            why=f"no line matches the first lines or the step lines of a known format; known formats: {known}",
             next_command=read if fitting else f"grep -n -i -m5 -E 'step|iter' {shlex.quote(name)}",
         )
     return found

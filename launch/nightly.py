@@ -105,16 +105,16 @@ def _refuse(argv: list[str]) -> None:
     idle = [name for name in NOT_REHEARSED if FLAGS.rehearse and FLAGS[name].present]
     if idle:
         raise RequestError(
-            f"--rehearse takes no --{idle[0]}: it shows simulated nights and writes no report", where=f"--{idle[0]}"
+            f"--rehearse does not accept --{idle[0]}: simulated nights have no report", where=f"--{idle[0]}"
         )
     if FLAGS.because is not None and FLAGS.accept is None:
-        raise RequestError("--because goes with --accept=CELL", where="--because")
+        raise RequestError("--because needs --accept=CELL", where="--because")
     if FLAGS.max_reruns is not None:
         suites.refuse_budget(FLAGS.max_reruns, f"--max_reruns={FLAGS.max_reruns}")
 
 
 def _cells(suite: Suite, site: str) -> list[suites.Cell]:
-    """Return the cells of a suite; RequestError if the suite is invalid, before anything runs."""
+    """Return the cells of a suite. Raise RequestError if the suite is invalid."""
     suites.watched(suite)
     return suites.cells(suite, site, FLAGS.inject_slowdown)
 
@@ -209,7 +209,7 @@ def _real_now(suite: Suite, cell: suites.Cell, site: Site, configs: Configs) -> 
 
     if site.slurm is not None:
         raise RequestError(
-            f"suite {suite.name} has no night on site {site.name} yet, and a rehearsal needs one of its runs",
+            f"a rehearsal needs a run of an earlier night; suite {suite.name} has no night on site {site.name} yet",
             where=f"--site={site.name}",
             why="a rehearsal does not submit jobs; repeat the command after the first night, or rehearse suite smoke",
             next_command="python launch/nightly.py --suite=smoke --rehearse",
@@ -253,7 +253,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
     }
     if not any(LEVELS & verdicts for verdicts in judged.values()):
         raise RequestError(
-            f"{cell.name} has no new level to accept: no night since the last accepted one is worse or better",
+            f"{cell.name} has no new level to accept: no night since the last accepted night is worse or better",
             where=f"--accept={cell.name}",
             why="accepting starts a new baseline, so the next ten nights of the cell would have no verdict",
             next_command=f"ls {records.folder}/*.md",

@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
 
 
 def _device(configs: Configs) -> Hardware:
-    """Return the device of --hardware. A GPU of this machine gets a row even if configs/hardware does not list it."""
+    """Return the device of --hardware. For `here`, it may be a GPU that configs/hardware does not list."""
     machine = machine_gpus.detect()
     if FLAGS.hardware == HERE:
         rows = machine_gpus.rows(configs)
@@ -128,7 +128,7 @@ def _device(configs: Configs) -> Hardware:
 
 
 def _gpus(device: Hardware) -> list[MachineGpu]:
-    """Return the device's GPUs. The first one, which is idle if possible, is measured."""
+    """Return this machine's GPUs of the type `device`, idle GPUs first. Only the first GPU is measured."""
     here = of_hardware(machine_gpus.detect().gpus, device) if device.platform == "cuda" else []
     gpus = sorted(here, key=lambda gpu: bool(gpu.busy))
     if gpus and gpus[0].busy and not FLAGS.allow_busy:
@@ -178,7 +178,7 @@ def _measure(
 ) -> peaks.PeakReport:
     """Run the backend's program and return its measurements. If it fails, keep its temporary folder with the log."""
     engine = backend.engines[0]
-    python_for(backend, engine, program, gpus)  # before the screen, because creating it shows its own progress
+    python_for(backend, engine, program, gpus)  # before the screen: making an environment shows progress
     folder = Path(tempfile.mkdtemp(prefix=f"stepmark-peak-{backend.name}-"))  # a container's home may be read-only
     with Screen(0, f"measuring matmuls with {backend.title}"):
         (folder / "request.json").write_text(json_text(request))

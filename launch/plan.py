@@ -29,7 +29,7 @@ PRICE = flags.DEFINE_float("price", None, "US dollars per GPU hour, for the cost
 TOP = flags.DEFINE_integer("top", 5, "Number of layouts to show.", lower_bound=1)
 FLAGS_AB = flags.DEFINE_string("flags_ab", None, "Variants of XLA's flags: 'NAME: --xla_... --xla_...; NAME: ...'.")
 MAKE_ENVIRONMENT = flags.DEFINE_boolean(
-    "make_environment", False, "First install what compiles if it is missing: 6 GB for MaxText, 2.1 GB for NeMo."
+    "make_environment", False, "If the environment is missing, make it first: 6 GB for MaxText, 2.1 GB for NeMo."
 )
 HTML = flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
 FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "scale", "tokens", "price", "top", "flags_ab", "html")
@@ -51,7 +51,7 @@ def estimate(argv: list[str]) -> int:
 
 
 def layouts(argv: list[str]) -> int:
-    """List the layouts for these GPUs with the least bounds: memory, traffic and the commands that run them.
+    """List the layouts with the shortest bounds for these GPUs: memory, traffic and a command to run each.
 
         python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
 
@@ -118,9 +118,9 @@ def _typed_scales() -> list[int]:
 
 
 def compiled(argv: list[str]) -> int:
-    """Compile or trace the training step for GPUs on this machine, which needs none: memory, collectives, variants.
+    """Compile or trace a training step for any GPUs on this machine, without them: memory, collectives, variants.
 
-    XLA compiles MaxText's step. That of NeMo and Megatron-Bridge runs with tensors that have no data.
+    XLA compiles MaxText's step. The step of NeMo and Megatron-Bridge runs with tensors that have no data.
 
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64
         python launch/plan.py compile --backend=jax --model=llama2_70b --gpus=64 \\

@@ -122,7 +122,7 @@ def archive(argv: list[str]) -> int:
         print("stepmark: excluded, because they are links or their names begin with a dot:", file=sys.stderr)
         print_some(packed.skipped, len(packed.skipped))
     if packed.secrets:  # the archive keeps raw files unchanged, because their digests are recorded
-        print("stepmark: these files, and now the archive, have values that look like secrets:", file=sys.stderr)
+        print("stepmark: these files, and now the archive, contain values that look like secrets:", file=sys.stderr)
         print_some(packed.secrets, len(packed.secrets))
     return EXIT_VALID
 
@@ -249,7 +249,7 @@ def _exported(report: Path, room: Path) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise RequestError("only listed, because nsys is not on PATH (nsys-ui opens it)") from None
+        raise RequestError("not read, because nsys is not on PATH (nsys-ui opens the file)") from None
     if done.returncode != 0 or not database.is_file():
         last = (done.stderr or done.stdout).strip().splitlines()
         raise RequestError(f"nsys export failed ({done.returncode}): {last[-1] if last else 'no message'}")

@@ -8,7 +8,7 @@ Examples:
   python launch/run.py --list --hardware=h100
       show the models, tasks and recipes for a GPU type
 
-A flag that you omit takes the recipe's value. Several values with commas in a flag marked * start a sweep.
+A flag that you omit takes the recipe's value. To start a sweep, list several values with commas in a flag marked *.
 Exit codes: 0 done and valid; 1 the run failed; 2 the request was wrong and nothing was started; 3 the result is
 invalid; 130 interrupted.
 """

@@ -54,7 +54,7 @@ OUT = flags.DEFINE_string("out", None, "Folder for all files.")
 DOWNLOAD = flags.DEFINE_boolean("download", False, "Download the missing files.")
 ASSET = flags.DEFINE_string("asset", None, "Download only this asset.")
 
-NEW_SITE = flags.DEFINE_string("new_site", None, "Name of a new site; writes its file from the facts of its Slurm.")
+NEW_SITE = flags.DEFINE_string("new_site", None, "Name of a new site; Stepmark writes its file from Slurm's report.")
 HARDWARE = flags.DEFINE_string("hardware", None, "Device of a new site, if its nodes do not report it.")
 SITE = flags.DEFINE_string("site", None, "Site to prepare (--out: the folder of its results).")
 ENGINE = flags.DEFINE_string("engine", None, "Prepare only this engine.")
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         doing, act, takes = "without --site or --download", needed, OF_NEEDS
     others = [name for name in flags.FLAGS if flags.FLAGS[name].present and name not in {*takes, "json"}]
     if others:  # flags without effect must not be ignored silently
-        raise RequestError(f"--{others[0]} has no meaning {doing}", where=f"--{others[0]}")
+        raise RequestError(f"--{others[0]} has no effect {doing}", where=f"--{others[0]}")
     return act()
 
 

@@ -116,7 +116,7 @@ def _words(run_id: str) -> tuple[str, str]:
 
 
 def _why_failed(rows: list[RunState]) -> list[str]:
-    """Return the first cause of each failure that this command has just collected, and the command for the others."""
+    """Return the first cause of each failure that was just collected, and the command that shows more."""
     from benchmarks.runs.diagnosing import why_failed
 
     failed = [row for row in rows if row.state == "failed"]

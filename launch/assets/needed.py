@@ -15,7 +15,7 @@ MOST_FAULTS = 5
 
 
 def report(needs: Needs, model: str, out: Path | None) -> int:
-    """Print the table and return the exit code: 0 if every file for the usual runs of the row exists."""
+    """Print the table and return the exit code: 0 if every file exists that runs without special options need."""
     found = [look_for(asset, out) for asset in needs.assets] if out else []
     data = Files(needs=needs, out=None if out is None else str(out), found=found)
     lines = [f"{needs.title} ({needs.name})", "", *_asset_lines(needs, found), *_access_lines(needs)]

@@ -15,7 +15,7 @@ from launch.assets import hub
 def hub_repositories(
     backend: str | None, engine: str | None, model: str | None, configs: Configs
 ) -> list[Repository]:
-    """Return the repositories of engines with a recipe; empty without a named engine or model, as they are gated."""
+    """Return the gated repositories that the recipes of an engine or a model need; empty if neither is named."""
     if engine is None and model is None:
         return []
     chosen = [find_backend(backend)] if backend else list(backends().values())
@@ -32,7 +32,7 @@ def hub_repositories(
 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
-    """Download missing repositories and return a row for each. RequestError if the hub refuses the token."""
+    """Download missing repositories and return a row for each. Raise RequestError if the hub refuses the token."""
     home = hub_home(site)
     if home is None:
         return []
@@ -55,8 +55,8 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
         raise RequestError(
             f"site '{benchmark.site.name}' has no folder for the configuration of {repository.name}",
             where=f"the file of site {benchmark.site.name}: container.images",
-            why=f"'{benchmark.engine}' reads it from Hugging Face, and the folder of the site's images keeps it; add "
-            "`container: {images: /FOLDER}` to your site's file",
+            why=f"'{benchmark.engine}' reads this Hugging Face configuration from the folder of the site's images; "
+            "add `container: {images: /FOLDER}` to your site's file",
         )
     if home is None or repository is None or _commit_in_cache(repository, hub_folder(home, repository)):
         return

@@ -1,6 +1,6 @@
 """Start the runs of a sweep or a night, as many at once as the site allows, and follow them to their ends.
 
-The scheduler does not know sweeps, nights or verdicts. `exclusive_lock` refuses a second launcher of the same work.
+The code is the same for sweeps and nights. `exclusive_lock` refuses a second launcher of the same sweep or suite.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from launch.terminal.progress import say
 if TYPE_CHECKING:
     from launch.running.runners import Runner
 
-FAILED_STARTS = 2  # after this many failures in a row, the cause is the site, and no other run is started
+FAILED_STARTS = 2  # after this many failures in a row, assume that the site is broken, and start no other run
 FIRST_WAIT_SECONDS = 1.0  # between the first two questions about the runs; longer until a run ends
 LONGEST_WAIT_SECONDS = 15.0
 LONGEST_SILENCE_SECONDS = 600.0  # long enough for a restart of Slurm's controller
@@ -69,7 +69,7 @@ class Scheduler:
         return list(self._going)
 
     def follow(self, going: Iterable[Work]) -> None:
-        """Also follow runs that an earlier launcher started. Some may have ended since."""
+        """Also follow runs that an earlier launcher started. Some of them may already have ended."""
         self._going |= {work.run_id: work for work in going}
         self.take_ended()
 
@@ -91,8 +91,8 @@ class Scheduler:
         return dropped
 
     def take_ended(self) -> bool:
-        """Report the runs that have ended; return whether there are any. StepmarkError: the site does not answer."""
-        ended = self._going[self.going[0]].runner.ended(self.going) if self._going else set()  # one answers for all
+        """Report the runs that have ended, and return whether any has. Raise StepmarkError if the site is silent."""
+        ended = self._going[self.going[0]].runner.ended(self.going) if self._going else set()  # any runner knows all
         for run_id in [run_id for run_id in self._going if run_id in ended]:
             self._ended(self._going.pop(run_id), None)
         return bool(ended)
@@ -118,7 +118,7 @@ class Scheduler:
             self._failed_starts = 0
 
     def _left_nothing(self, work: Work) -> bool:
-        """Return whether a failed start left nothing: a queue may have accepted the job without an answer."""
+        """Return whether no job remains of a failed start. A queue may accept a job although its answer is lost."""
         if not (self._output_dir / work.run_id).is_dir():
             return True
         with contextlib.suppress(StepmarkError):  # `_wait_for_one` asks again
@@ -148,7 +148,7 @@ class Scheduler:
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path, work: str) -> Iterator[None]:
-    """Hold the lock file of a sweep or a suite, for all machines that see its folder. It ends with the process."""
+    """Lock a sweep or a suite on all machines that share its folder. The lock ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -169,7 +169,7 @@ def exclusive_lock(path: Path, work: str) -> Iterator[None]:
                 why="two launchers would start every run twice; wait for the other one, or stop it",
             ) from None
         except OSError as error:
-            say(f"{path}: no lock ({error.strerror}), so do not start a second launcher for this {work}")
+            say(f"cannot lock {path} ({error.strerror}): do not start a second launcher for this {work}")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         yield

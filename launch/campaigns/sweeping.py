@@ -1,7 +1,7 @@
 """Run the cells of a sweep with a limit on queued runs, and print a table. Only one launcher may run a sweep.
 
-A Runner runs one benchmark at a site. The sweep records the name of a run before the run starts. If the launcher is
-killed, the next one therefore knows all of its runs.
+A Runner runs one benchmark at a site. The sweep records the name of a run before the run starts, so that after a
+killed launcher, the next launcher finds every run.
 """
 
 import contextlib
@@ -192,7 +192,7 @@ def _resumable_sweep(output_dir: Path, new: Sweep) -> Sweep | None:
     if sweep.shown and not record.still_to_do(sweep, sweep_report.results_of(sweep, output_dir), ()):
         return None
     if [cell.digest for cell in sweep.cells] != [cell.digest for cell in new.cells]:
-        say(f"{path}: not resumed, because the configs have changed, and with them these benchmarks")
+        say(f"{path}: not resumed, because a change in the configs has changed its benchmarks")
         return None
     return sweep
 

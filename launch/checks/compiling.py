@@ -42,7 +42,7 @@ def compile_steps(
         raise RequestError(
             f"{backend.title} cannot be compiled without its hardware",
             where=f"compile --backend={backend.name}",
-            why="only a compiler that compiles a whole training step at once can list its contents",
+            why="Stepmark lists the contents of a training step only if one compiler compiles the whole step",
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100",
         )
     jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
@@ -79,13 +79,14 @@ def refuse_to_compile(
 ) -> None:
     """Raise RequestError if the compiler is not installed, or does not know one of the XLA flags.
 
-    Nothing is downloaded here: `make_environment` only allows the caller to install the compiler.
+    With `make_environment`, a missing compiler is accepted, because the caller then installs it.
     """
     spec = backend.environment(engine, program.platform)
     if not make_environment and venvs.python_of(spec) is None:
         lock_file = spec.locks[0]
         raise RequestError(
-            f"what compiles for {benchmark.hardware.title} is not installed; it needs about {lock_file.size_gb:g} GB",
+            f"the environment that compiles for {benchmark.hardware.title} is not installed "
+            f"(about {lock_file.size_gb:g} GB)",
             where=f"environment '{spec.name}' from {lock_file.path.name}, in {venvs.environments_root()}",
             why="--make_environment downloads and installs it once",
             next_command="--make_environment",
@@ -106,7 +107,7 @@ def _outcome(folder: Path, job: Job | TraceJob) -> Outcome:
             return files.read_json(folder / REPORT, CompileReport)
         code = files.read_json(folder / FAILED, CompileFailure).exit_code
     except (OSError, ValueError) as error:
-        return RunError(f"{job.name}: the compiler left no readable report", where=str(folder), why=str(error))
+        return RunError(f"{job.name}: the compiler's report cannot be read", where=str(folder), why=str(error))
     log = folder / LOG
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     killed = "was killed (signal 9); usually the machine ran out of memory"

@@ -43,7 +43,7 @@ class Contender(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the backend's name for its first engine, and the engine's for another."""
+        """Return the name of the backend for its first engine, and the engine's name for its other engines."""
         engine = self.benchmark.engine
         return self.backend.name if engine == self.backend.engines[0] else engine
 
@@ -92,7 +92,7 @@ def train(
     }
 
 
-# --- who takes part ---------------------------------------------------------------------------
+# --- the contenders ---------------------------------------------------------------------------
 
 
 def contenders_for(
@@ -128,13 +128,13 @@ def _refuse(model: Model, taking_part: Sequence[Contender], left_out: dict[str, 
         raise RequestError(
             f"{model.name} is too large to compare: {parameter_count(model):,} parameters",
             where=f"--model={model.name}",
-            why="the comparison keeps weights, gradients and trained weights of both sides, for at most "
-            f"{MOST_PARAMETERS:,}",
+            why="the comparison keeps the weights, gradients and trained weights of both sides in memory, so at most "
+            f"{MOST_PARAMETERS:,} parameters are allowed",
             next_command=f"--model={','.join(MODELS)}",
         )
     if len(taking_part) < 2:
         raise RequestError(
-            f"{model.name} cannot be compared, because that needs two engines",
+            f"{model.name} cannot be compared: a comparison needs two engines",
             where=f"--equivalence --model={model.name}",
             why="\n".join(f"{name}: {why}" for name, why in left_out.items())
             or f"installed: {', '.join(contender.backend.name for contender in taking_part) or 'none'}",

@@ -1,7 +1,7 @@
 """Ask the compiler of an environment on this machine whether it knows XLA flags, before a run starts.
 
-The backend names the check program (FlagsCheck). This module runs the program, and uses its answer to refuse a run or
-for the table of `launch/doctor.py flags`. If the program itself fails, a run gets a note instead of a refusal.
+The backend names the check program (FlagsCheck). This module runs the program and refuses a run with an unknown flag.
+If the program itself fails, the run starts with a note. `launch/doctor.py flags` shows the same answers in a table.
 """
 
 import re
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 def ask(check: FlagsCheck, python: Path) -> Answer:
-    """Run the check's program with a Python of this machine. The answer to equal questions is cached."""
+    """Run the check's program with a Python of this machine, and cache its answer."""
     where = processes.places(python, Path.cwd())
     command = tuple(processes.fill(word, where) for word in check.command)
     return ask_once(command, tuple(check.environment.items()), tuple(fact.flag for fact in check.facts))
@@ -62,7 +62,7 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
 
 
 def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: EnvironmentSpec | None = None) -> None:
-    """Refuse flags that `compiler`, or without it the run's compiler, does not know. A job checks an image's."""
+    """Refuse XLA flags that `compiler` (default: that of the run) does not know. A container's job checks them."""
     if not isinstance(backend, CompilerFlags) or (compiler is None and benchmark.site.runtime == "container"):
         return
     own = [f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items()]
@@ -141,7 +141,7 @@ def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
     answer = Answer({}, broken="it does not exist yet") if python is None else ask(check, python)
     summary = f"environment '{spec.name}': {answer.summary}"
     if answer.broken:
-        summary = f"from the table only, without environment '{spec.name}': {answer.broken}"
+        summary = f"from Stepmark's table of flags, because environment '{spec.name}' did not answer: {answer.broken}"
     return CheckedFlags(
         environment=spec.name,
         python=None if python is None else str(python),

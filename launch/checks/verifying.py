@@ -18,7 +18,7 @@ MOST_SHOWN = 20
 
 
 def check_run(place: Path, output_dir: Path, *, repair: bool = False) -> tuple[RunCheck, int]:
-    """Check or repair a run. Print and return the outcome, such as an unreadable run, and return the exit code."""
+    """Check or repair a run, and print the outcome. Return the outcome and the exit code."""
     try:
         folder = _readable(place, output_dir)
         return _repair(folder) if repair else _verify(folder)

@@ -44,12 +44,12 @@ def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arg
 
 
 def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
-    """Run the command that `chosen` returns, and exit. The functions `made` transform every text that it prints."""
+    """Run the command that `chosen` returns, and exit. Apply the functions in `made` to every printed text."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None: `>&-`
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may not know "·"
+            stream.reconfigure(errors="replace")  # some terminals cannot show "·"
     colours = [coloured] if has_colours(sys.stdout) else []
     sys.stdout = cast("TextIO", Harmless(sys.stdout, *made, *colours))
     sys.stderr = cast("TextIO", Harmless(sys.stderr, *made))
@@ -170,7 +170,7 @@ def _refused_value(text: str) -> str:
 
 
 def _completed(command: Command, wanted: str) -> str:
-    """Return the typed command with the flags of `wanted`; `--flag=` and `--set=KEY` without a value remove one."""
+    """Return the typed command with the flags of `wanted`. In `wanted`, `--flag=` and `--set=KEY=` remove a flag."""
     from benchmarks.secret_rules import hidden_in_reason
 
     known, rest = flags.FLAGS, iter(command.arguments)

@@ -40,7 +40,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "Runtime of a run. (default: from the site)")
 flags.DEFINE_string("python", None, "Path of a Python that has the framework, for --runtime=python.")
-flags.DEFINE_string("measured_peak", None, "File written by launch/peak.py; MFU and bound also use its peak.")
+flags.DEFINE_string("measured_peak", None, "File written by launch/peak.py, whose peak MFU and bound also use.")
 flags.DEFINE_multi_string("set", [], "Override a setting, such as sequence_length=64; repeat for more.")
 
 
@@ -84,7 +84,7 @@ def image() -> str | None:
 
 
 def python() -> str | None:
-    """Return --python as an absolute path, found in PATH like a command. Keep links: virtual environments use one."""
+    """Return --python as an absolute path. Search PATH for a name. Keep links, which virtual environments need."""
     typed: str | None = FLAGS.python
     if typed is None:
         return None

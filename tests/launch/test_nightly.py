@@ -226,7 +226,7 @@ def goes_on(fresh: Naps) -> None:
     assert report["finished"]
     assert cell(report, SHORT)["run_id"] == cell(left, SHORT)["run_id"]  # it had ended, and is not run again
     assert cell(report, LONG)["run_id"] != cell(left, LONG)["run_id"]
-    assert any("ended with its launcher" in note for note in cell(report, LONG)["notes"])
+    assert any("its launcher was killed" in note for note in cell(report, LONG)["notes"])
     assert fresh.night().returncode == 0
     assert len(fresh.reports()) == 2
 
@@ -258,8 +258,8 @@ def test_a_dry_run_shows_the_cells_and_writes_nothing(fresh: Naps) -> None:
     done = fresh.night("--dry_run")
     assert done.returncode == 0, done.stderr
     assert SHORT in done.stdout
-    assert "suspect cell, at most 6" in done.stdout
-    assert "gates seconds/step; watches excess" in done.stdout
+    assert "suspect cell, 6 at most" in done.stdout
+    assert "gate: seconds/step; other metrics: excess" in done.stdout
     assert not fresh.results.exists()
 
 

@@ -1,7 +1,7 @@
 """Run a night: run every cell, judge them, run suspect cells again within the budget, judge again, and record all.
 
-After a killed launcher, the next one resumes the night from its record. It waits for runs that a queue had accepted,
-and repeats other runs that had not ended.
+If a launcher is killed, the next launcher resumes the night from its record. It waits for the runs that a queue had
+accepted, and repeats the other unfinished runs.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class Launcher:
         self._asked, self._runners, self._records, self._sleep = asked, runners, records, sleep
         self._benchmarks: dict[str, Benchmark] = {}
         self._runs = {cell.name: not_run(cell) for cell in asked.cells}
-        self._refused: list[str] = []  # suspect cells that the budget leaves without re-runs
+        self._refused: list[str] = []  # suspect cells whose re-runs would exceed the budget
         self._frame = new_report(asked.suite, "", now(), asked.site.name, asked.slowdown)
         self._scheduler = self._new_scheduler()
 
@@ -146,12 +146,12 @@ class Launcher:
         for name in begun:
             runs = self._runs[name]
             if runs.status not in (RUNNING, "valid") and not _was_submitted(self._folder(runs.run_id)):
-                self._note(name, f"{runs.run_id} ended with its launcher and was run again")
+                self._note(name, f"{runs.run_id} ended because its launcher was killed, and was repeated")
                 self._change(name, run_id=None, status=MISSING, reasons=[])
         self._run_all([self._work(name) for name in self._benchmarks if self._runs[name].status == MISSING])
 
     def _run_all(self, wanted: list[Work]) -> bool:
-        """Run all of these and wait for them. Return whether all were started."""
+        """Run the work and wait until every run has ended. Return whether every run was started."""
         left_out = self._scheduler.run(wanted)
         for work in left_out:
             self._ended(work, f"not started, because {FAILED_STARTS} starts in a row failed")
@@ -166,7 +166,7 @@ class Launcher:
         granted, self._refused = grant(wanting, CONFIRMATIONS, self._left() - owed)
         used = self._budget().used + owed
         for name in self._refused:
-            say(f"{name}: suspect, but without re-runs: {used} of {self._asked.budget} are used")
+            say(f"{name}: suspect, but not run again: {used} of the night's {self._asked.budget} re-runs are used")
         for name in granted:
             say(f"{name}: suspect, starting {CONFIRMATIONS} re-runs")
         for _ in range(1 + REPLACED):
@@ -258,11 +258,11 @@ class Launcher:
         again = {node for run_id in runs.rerun_ids for node in _nodes_of(self._folder(run_id))}
         if first and again:
             shared = first & again
-            which = f"{len(shared)} of the same nodes" if shared else "fresh nodes"
-            self._note(name, f"ran on {len(first)} nodes, its re-runs on {len(again)}: {which}")
+            which = f"{len(shared)} of them the same" if shared else "all different"
+            self._note(name, f"first run on {len(first)} nodes, re-runs on {len(again)} nodes, {which}")
 
     def _note(self, name: str, note: str) -> None:
-        """Add a note to a cell, unless it has the note from before the night was resumed."""
+        """Add a note to a cell. A resumed night may already have the note."""
         self._change(name, notes=[*dict.fromkeys([*self._runs[name].notes, note])])
 
     def _change(self, name: str, **what: Any) -> None:
@@ -285,17 +285,17 @@ class Launcher:
 
 
 def _was_submitted(folder: RunFolder) -> bool:
-    """Return whether a queue has accepted the run, which then does not end with its launcher."""
+    """Return whether a queue has accepted the run. Such a run continues if its launcher is killed."""
     with contextlib.suppress(StepmarkError, OSError):
         return folder.is_queued() and bool(folder.job_ids())
     return False
 
 
-# --- nodes: if the cluster has free nodes, re-runs use others than the run that they confirm ---
+# --- nodes: re-runs use other nodes than the first run, if the cluster has enough ---
 
 
 def _nodes_of(folder: RunFolder) -> list[str]:
-    """Return the nodes of the attempt with the metrics; empty if the run had no job or its job never started."""
+    """Return the nodes of the attempt that was measured; empty if the run had no job or its job never started."""
     from launch.slurm.options import parse_node_list
 
     with contextlib.suppress(StepmarkError, OSError):
@@ -311,14 +311,14 @@ def _excluding(benchmark: Benchmark, nodes: list[str], typed: Mapping[str, Any],
     if benchmark.site.slurm is None or not nodes:
         return {}
     given = options.choose(benchmark.site, typed, os.environ).exclude or ""
-    if "/" in given:  # the user's file of names is not changed
+    if "/" in given:  # --exclude names a file of the user, which is not changed
         return {}
     exclude = {"exclude": ",".join([*([given] if given else []), *nodes])}
     return exclude if _would_run(benchmark, {**typed, **exclude}, output_dir) else {}
 
 
 def _would_run(benchmark: Benchmark, typed: Mapping[str, Any], output_dir: Path) -> bool:
-    """Return whether a job with these options would neither be refused nor wait for nodes that are down."""
+    """Return whether Slurm would accept a job with these options, without waiting for nodes that are down."""
     from launch.environments.selection import runtime_of
     from launch.slurm import options, refusals
     from launch.slurm.client import Slurm

@@ -40,13 +40,14 @@ class Outputs(NamedTuple):
             path = Path(place)
             if place and not path.parent.is_dir():
                 command = f"mkdir -p {shlex.quote(str(path.parent))}"
-                raise RequestError(f"'{place}' has no folder", where=f"--{flag}={place}", next_command=command)
+                what = f"the folder of '{place}' does not exist"
+                raise RequestError(what, where=f"--{flag}={place}", next_command=command)
             in_a_run = any((folder / BENCHMARK).is_file() for folder in path.resolve().parents)
             if not place or path.is_dir() or in_a_run or not os.access(path.parent, os.W_OK):
                 raise RequestError(f"'{place}' cannot be written", where=f"--{flag}={place}")
 
     def remove_old(self) -> None:
-        """Remove the outputs of the previous night, which readers could take for those of this night."""
+        """Remove the outputs of the previous night, so that no reader mistakes them for this night's."""
         for place in (self.junit, self.markdown, self.html):
             if place is not None and Path(place).is_file():
                 with contextlib.suppress(OSError):  # `show` reports the reason when it writes the file
@@ -94,15 +95,15 @@ def plan_text(
         for name, one in benchmarks.items()
     ]
     gated = ", ".join(one.metric.title for one in watched if one.gates)
-    further = ", ".join(one.metric.title for one in watched if not one.gates) or "no other metric"
+    further = ", ".join(one.metric.title for one in watched if not one.gates) or "none"
     return "\n".join(
         [
             f"suite {suite.name} at site {site}: {suite.title}",
             *aligned(rows),
             "",
-            f"{plural(len(cells), 'run')} per night, {CONFIRMATIONS} re-runs of each suspect cell, at most {budget}",
+            f"{plural(len(cells), 'run')} per night; {CONFIRMATIONS} re-runs per suspect cell, {budget} at most",
             *[f"the control is {cell.name}" for cell in cells if cell.is_control],
-            f"gates {gated}; watches {further}",
+            f"metrics with a gate: {gated}; other metrics: {further}",
             *([f"must detect a change of {suite.must_detect:g}%"] if suite.must_detect else []),
             "nothing was started (--dry_run)",
         ]

@@ -266,7 +266,7 @@ def test_changed_configs_are_reported_and_not_mixed(queue: Queue, capsys: pytest
     path.write_text(json_text(msgspec.structs.replace(old, cells=changed)))
     assert run(queue) == 0
     assert len(queue.started) == 8
-    assert "the configs have changed" in capsys.readouterr().err
+    assert "change in the configs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema_version": 1}', "\xff"])

@@ -75,7 +75,7 @@ def test_a_step_is_compiled(benchmark: Benchmark, compiler: list[Compiler]) -> N
         (fails(CRASHED), RunError, ["the step: the compiler failed with exit code -6", "LLVM error: no such symbol"]),
         (fails("I1123 GetPjrtApi was found\n", -9), RunError, ["killed (signal 9)", "memory"]),
         (fails("Traceback\nValueError: 64 does not divide\n", 1), RunError, ["exit code 1", "64 does not divide"]),
-        (lambda folder, _: folder.joinpath("report.json").write_text("{"), RunError, ["no readable report"]),
+        (lambda folder, _: folder.joinpath("report.json").write_text("{"), RunError, ["report cannot be read"]),
     ],
 )
 def test_a_failure_is_one_message(

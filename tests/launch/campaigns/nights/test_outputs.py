@@ -15,7 +15,7 @@ def test_a_report_is_not_written_into_a_run_and_makes_no_folder(tmp_path: Path, 
     (run / "benchmark.json").write_text("{}")
     with pytest.raises(RequestError, match="cannot be written"):
         Outputs(**{flag: str(run / "steps.jsonl")}).check()
-    with pytest.raises(RequestError, match="has no folder"):
+    with pytest.raises(RequestError, match="does not exist"):
         Outputs(**{flag: str(tmp_path / "new" / flag)}).check()
     assert not (tmp_path / "new").exists()
     Outputs(**{flag: str(tmp_path / flag)}).check()
