@@ -1,9 +1,9 @@
-"""A Benchmark -> the command of a Megatron-Bridge run, and what that engine must refuse. Pure.
+"""A Benchmark -> the command of a Megatron-Bridge run, and the reasons to refuse it. Pure.
 
-The worker resolves a recipe of Megatron-Bridge by its name, then `key=value` overrides of any field of its
-configuration, as NVIDIA's scripts/training/run_recipe.py does. Everything Stepmark has resolved is an override, so
-the run is the benchmark and not the recipe's defaults. What no override can say (the buffers of the tensor parallel
-overlap, fused kernels) comes with the recipe that the knob `recipe` names.
+The worker loads a Megatron-Bridge recipe by name and applies `key=value` overrides to any field of its configuration,
+as NVIDIA's scripts/training/run_recipe.py does. Stepmark passes every value it has resolved as an override, so that
+the recipe's defaults cannot change the benchmark. Only the recipe, named by the setting `recipe`, can choose the
+buffers of the tensor parallel overlap and the fused kernels, because no override reaches them.
 
 There are two kinds of recipe: a benchmark recipe is tuned for the hardware and precision in its name and brings mock
 data; a library recipe (MODEL_pretrain_config) has neither. Facts are for Megatron-Bridge 0.6.2.
@@ -36,12 +36,13 @@ from nemo_backend.megatron import (
     schedule_refusals,
 )
 
-VERSION = "0.6.2"  # of the sources that bridge_settings.yml lists
-# Megatron-Bridge 0.6.0 of 2026-08-19 is that of "NeMo Framework 26.08" (its release notes), and its Llama recipes and
-# settings are the wheel's; 26.06 holds 0.5.0, 26.04 0.4.0 (v0.6.0, docs/releases/software-versions.md; 2026-11-23).
+VERSION = "0.6.2"  # of Megatron-Bridge in bridge_settings.yml
+# The image has Megatron-Bridge 0.6.0 of 2026-08-19 (its release notes: "NeMo Framework 26.08"), with the same Llama
+# recipes and settings as 0.6.2. 26.06 has 0.5.0 and 26.04 has 0.4.0 (v0.6.0, docs/releases/software-versions.md;
+# read on 2026-11-23).
 CONTAINER = "nvcr.io/nvidia/nemo:26.08"
 ENVIRONMENT_NAME = "megatron-bridge"
-# PyPI's torch is the CUDA build, which serves a CPU as well. Only Python 3.12 can have this Megatron-Bridge.
+# PyPI's torch is the CUDA build, which also runs on a CPU. This Megatron-Bridge supports only Python 3.12.
 LOCK = LockFile(
     path=Path(__file__).with_name("requirements-bridge.lock"),
     python_minimum=(3, 12),
@@ -58,7 +59,7 @@ FP8_RECIPE = "mixed_precision.fp8_recipe"
 PRETRAINED = "checkpoint.pretrained_checkpoint"
 
 MADE_UP_DATA = ("mock", "synthetic")
-TASKS = {"pretrain": "pretrain", "lora": "peft"}  # task -> its word in names of recipes
+TASKS = {"pretrain": "pretrain", "lora": "peft"}  # task -> its word in recipe names
 
 # Megatron-Bridge's defaults save checkpoints, evaluate, and log every tenth step.
 EVERY_RUN: Mapping[str, str] = {
@@ -72,7 +73,7 @@ EVERY_RUN: Mapping[str, str] = {
     "tokenizer.use_tokenizer_vocab_size": "false",  # a tokenizer must not resize the model
 }
 
-# Settings for an environment without Transformer Engine, and those for a CPU as well.
+# Settings for an environment without Transformer Engine; a CPU also needs those of ON_A_CPU.
 WITHOUT_TRANSFORMER_ENGINE: Mapping[str, str] = {
     "model.transformer_impl": "local",
     "model.apply_rope_fusion": "false",
@@ -90,7 +91,7 @@ ON_A_CPU: Mapping[str, str] = {
 RECOMPUTE, CONTEXT = "model.recompute_granularity", f"{PLACE}.{layout.SIZES['context']}"
 OVERLAPPED, BATCHED = "model.overlap_p2p_comm", "model.batch_p2p_comm"
 
-# Megatron's word for how fp8 numbers are scaled -> its word in names of recipes, and its mixed precision.
+# Megatron's name of an fp8 scaling -> its word in recipe names, and the mixed precision that uses it.
 FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
     "tensorwise": ("fp8cs", "bf16_with_fp8_current_scaling_mixed"),
     "delayed": ("fp8ds", "bf16_with_fp8_delayed_scaling_mixed"),
@@ -106,7 +107,7 @@ RESERVED: Mapping[str, str] = {
 }
 
 
-# --- what the sources list ----------------------------------------------------------------------
+# --- settings and recipes -----------------------------------------------------------------------
 
 
 @cache
@@ -116,7 +117,7 @@ def _listed() -> dict[str, Any]:
 
 
 def settings() -> dict[str, str]:
-    """Every override of Megatron-Bridge that --set may name, with its type."""
+    """Return every setting of Megatron-Bridge that --set accepts, with its type."""
     types: dict[str, str] = _listed()["settings"]
     return types
 
@@ -129,7 +130,7 @@ def is_benchmark_recipe(benchmark: Benchmark) -> bool:
     return benchmark.settings.knobs.get("recipe") in frozenset(_listed()["benchmark_recipes"])
 
 
-# What a recipe reads of a model, however small: its configuration first; adapters' mock data take the tokenizer too.
+# The files of a model that a recipe reads: its configuration and, for the mock data of adapters, its tokenizer.
 FROM_THE_HUB = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 )  # fmt: skip
@@ -147,14 +148,14 @@ def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
     return EnvironmentSpec(
         name=ENVIRONMENT_NAME,
         locks=(LOCK,) if platform in ("cpu", "cuda") else (),
-        import_check="megatron.core",  # Bridge imports Transformer Engine; the worker replaces it
+        import_check="megatron.core",  # importing Bridge needs Transformer Engine or the worker's stand-in
         image=CONTAINER,
         import_variables={"TORCH_CUDA_ARCH_LIST": "9.0"},  # see planning.py
     )
 
 
 def lacks_transformer_engine(benchmark: Benchmark) -> bool:
-    """Return whether the run does without Transformer Engine, which virtual environments do not have."""
+    """Return whether the run trains without Transformer Engine, which virtual environments do not have."""
     in_venv = benchmark.site.runtime == "venv" and not needs_transformer_engine(benchmark)
     return benchmark.hardware.kind == "cpu" or in_venv
 
@@ -176,8 +177,8 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
 
 def variables(benchmark: Benchmark) -> dict[str, str]:
     cache = hub_home(benchmark.site)
-    # The model's configuration is read from the site's cache: thousands of ranks ask no hub, and need no token.
-    # On a CPU, a CUDA build would take a GPU, and torch.compile would compile functions on import.
+    # All ranks read the model's configuration from the site's cache, so they need neither the hub nor a token.
+    # On a CPU, these prevent that a CUDA build uses a GPU and that torch.compile compiles functions on import.
     on_a_cpu = {"CUDA_VISIBLE_DEVICES": "", "TORCHDYNAMO_DISABLE": "1"}
     return {
         **(on_a_cpu if benchmark.hardware.kind == "cpu" else {}),
@@ -210,7 +211,7 @@ def command(benchmark: Benchmark) -> list[str]:
 
 
 def _dataset(benchmark: Benchmark) -> list[str]:
-    """Mock data for recipes that read text, or text for those that do not. run_recipe.py has the same presets."""
+    """Return the option that replaces the recipe's dataset, if the run needs another. run_recipe.py has the same."""
     if benchmark.data in MADE_UP_DATA:
         own = is_benchmark_recipe(benchmark) and benchmark.task == "pretrain"
         return [] if own else ["--dataset=mock"]
@@ -219,7 +220,7 @@ def _dataset(benchmark: Benchmark) -> list[str]:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """The same worker with the same settings, which builds the run's configuration and trains nothing."""
+    """Return the phase in which the worker only builds the run's configuration, with the run's settings."""
     (trains,) = plan(benchmark).phases
     return first_check.check_phase(trains, first_check.with_option(command(benchmark)))
 
@@ -265,7 +266,7 @@ def _completed(clocked: Iterable[Step], of_last: list[Step], printed: list[Step]
 
 
 def overrides(benchmark: Benchmark) -> dict[str, str]:
-    """Every field of the run's configuration that Stepmark has resolved, each once, as Hydra reads it."""
+    """Return every configuration field that Stepmark has resolved, with its value as Hydra reads it."""
     stated_otherwise = ("recipe",) if is_benchmark_recipe(benchmark) else ("recipe", FP8, FP8_RECIPE)
     return {
         **EVERY_RUN,
@@ -295,7 +296,7 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
 
 
 def words(settings: Mapping[str, str]) -> list[str]:
-    """Return overrides as Hydra reads them; it takes LoRA's fields only as new, because a LoRA object is callable."""
+    """Return the overrides as Hydra reads them. LoRA objects are callable, so Hydra needs ++ before their fields."""
     return [f"{'++' if key.startswith('peft.') else ''}{key}={value}" for key, value in settings.items()]
 
 
@@ -311,7 +312,7 @@ def _layout(benchmark: Benchmark) -> dict[str, str]:
 
 
 def _precision(benchmark: Benchmark) -> dict[str, str]:
-    """A benchmark recipe holds its precision as fields, a library recipe takes the name of a whole."""
+    """Return the fields of a benchmark recipe's precision, or the name of a library recipe's precision."""
     if is_benchmark_recipe(benchmark):
         return {"mixed_precision.bf16": "true", **({FP8: "null"} if benchmark.dtype == "bf16" else {})}
     if benchmark.dtype == "fp32":
@@ -323,7 +324,7 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
 
 
 def _data(benchmark: Benchmark) -> dict[str, str]:
-    """Mock data, or the folder of --data: indexed tokens to pretrain on, questions and answers for LoRA."""
+    """Return the overrides for mock data or for the folder of --data (indexed tokens, or JSON lines for LoRA)."""
     made_up = benchmark.data in MADE_UP_DATA
     if benchmark.task == "lora" and not made_up:
         return {
@@ -333,7 +334,7 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
             "tokenizer.tokenizer_model": quoted(f"{benchmark.data}/tokenizer"),
         }
     if benchmark.task == "lora" and is_benchmark_recipe(benchmark):
-        return {"dataset.split": "'99990,8,2'"}  # as run_recipe.py
+        return {"dataset.split": "'99990,8,2'"}  # as in run_recipe.py
     tokens = {
         "tokenizer.tokenizer_type": "NullTokenizer",
         "tokenizer.vocab_size": str(benchmark.model.vocabulary_size),
@@ -345,12 +346,12 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
     return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
 
 
-# A text of only these is one word in Hydra's grammar.
+# Hydra reads a text of only these characters without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+*@%$?|-]+")
 
 
 def hydra_text(key: str, value: Scalar) -> str:
-    """A list may be typed as `a,b`; what begins with a bracket is Hydra's own; other text is quoted if it must be."""
+    """Return `a,b` of a list setting in brackets, Hydra's own syntax unchanged, and other text quoted if needed."""
     if not isinstance(value, str) or value.startswith(("[", "{")):
         return text_of(value)
     if settings().get(key) == "list":
@@ -359,7 +360,7 @@ def hydra_text(key: str, value: Scalar) -> str:
 
 
 def quoted(text: str) -> str:
-    """Hydra takes a backslash for itself, but before a quote."""
+    """Return the text in quotes. In Hydra's quotes, only a backslash before a quote must be escaped."""
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"
 
@@ -374,7 +375,7 @@ def refuses_hardware(hardware: Hardware) -> RequestError | None:
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """Return why Megatron-Bridge cannot run the benchmark, without consequences of an earlier refusal.
 
-    These repeat its own checks (0.6.2, and Megatron-core's 0.19.2), which would end a job only after every process
+    They repeat checks of Megatron-Bridge 0.6.2 and Megatron-core 0.19.2, which would fail only after every process
     has started. The job's first check finds other wrong overrides on one node.
     """
     schedule = partial(schedule_refusals, place=PLACE)
@@ -411,9 +412,9 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
-    """A recipe's name begins with the model, in Stepmark's words too, names the task, and may name the precision.
+    """Refuse a recipe whose name does not match the model, the task, or the precision if it contains one.
 
-    A model that NVIDIA has no recipe for takes any of the library, with all its dimensions as overrides.
+    A model for which NVIDIA has no recipe accepts any library recipe, with all dimensions as overrides.
     """
     task = TASKS[benchmark.task]
     precision, _ = FP8_SCALINGS.get(str(benchmark.settings.knobs.get(FP8_RECIPE)), ("bf16", ""))
@@ -440,12 +441,12 @@ def _refuse_on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from megatron.cpu_refusals(benchmark, RECOMPUTE, CONTEXT)
     if benchmark.settings.knobs.get(SEQUENCE_PARALLEL):
         place = f"--set={SEQUENCE_PARALLEL}"
-        why = "the norm of an environment without Transformer Engine refuses it"
+        why = "without Transformer Engine, Megatron uses PyTorch's norm, which does not support it"
         yield RequestError("sequence parallelism needs a GPU", where=place, why=why, next_command=f"{place}=false")
 
 
 def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse a batch of sends and receives between two stages that are each other's neighbours on both sides."""
+    """Refuse batched messages in an interleaved pipeline of two stages, which can confuse their two directions."""
     share, knobs = benchmark.parallelism, benchmark.settings.knobs
     if share.pipeline != 2 or share.virtual_pipeline == 1 or is_benchmark_recipe(benchmark):
         return
@@ -453,7 +454,7 @@ def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "an interleaved pipeline of two stages trains with wrong gradients",
             where=f"--set={PLACE}.{layout.SIZES['virtual_pipeline']}={share.virtual_pipeline}",
-            why="both neighbours of a stage are the same process, and batched messages between them can be mistaken",
+            why="both neighbours of a stage are the same process, and batched messages to it can be confused",
             next_command=f"--set={OVERLAPPED}=true --set={BATCHED}=false",
         )
 
@@ -464,8 +465,8 @@ def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "Megatron-Bridge trains adapters only with a pretrained checkpoint",
             where=f"--set={PRETRAINED}",
-            why=f"DIR in --set={PRETRAINED}=DIR is a Megatron checkpoint or a Hugging Face model folder of "
-            f"{benchmark.model.name}; the speed does not depend on its weights",
+            why=f"pass --set={PRETRAINED}=DIR with a Megatron checkpoint or a Hugging Face model folder of "
+            f"{benchmark.model.name}; its weights do not affect the speed",
         )
 
 
@@ -476,10 +477,10 @@ def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
         yield from dataset_refusals(Path(benchmark.data))
     elif is_benchmark_recipe(benchmark):
         yield RequestError(
-            f"recipe {benchmark.settings.knobs['recipe']} trains adapters on its own mock data only",
+            f"recipe {benchmark.settings.knobs['recipe']} trains adapters only on its own mock data",
             where=f"--data={benchmark.data}",
-            why="benchmark recipes have mock data; a library recipe reads training.jsonl and validation.jsonl "
-            "(fields input and output)",
+            why="only library recipes read --data: training.jsonl and validation.jsonl with the fields input and "
+            "output",
             next_command="--data=",
         )
     else:

@@ -32,7 +32,7 @@ MOCK = "mock"
 NONE = "none"
 STRATEGY = layout.PLACES["nemo"]
 
-# Nothing may fall into a step's time, or be written, that a benchmark does not ask for.
+# Turn off validation, checkpoints and loggers: a benchmark does not request them, and they could slow down steps.
 EVERY_RUN: dict[str, Scalar] = {
     "trainer.limit_val_batches": 0,
     "trainer.num_sanity_val_steps": 0,
@@ -64,7 +64,7 @@ ON_A_CPU: dict[str, Scalar] = {
     "data.num_workers": 0,
 }
 
-# A precision in NeMo's words; a recipe says the rest of fp8 (its scaling).
+# NeMo's settings for each precision. For fp8, the recipe adds the scaling.
 _MIXED: dict[str, Scalar] = {
     "trainer.plugins.precision": "bf16-mixed",
     "trainer.plugins.params_dtype": "bfloat16",
@@ -105,13 +105,13 @@ RESERVED: Mapping[str, str] = {
 
 @cache
 def settings() -> dict[str, str]:
-    """Every setting of the pinned NeMo with its type; made by list_settings.py."""
+    """Return every setting of the pinned NeMo with its type, from the file that list_settings.py makes."""
     types: dict[str, str] = parse_yaml(Path(__file__).with_name("nemo_settings.yml"))
     return types
 
 
 def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """Return every setting that NeMo gets, each once; a bare run takes the same."""
+    """Return every setting that the run passes to NeMo."""
     knobs = benchmark.settings.knobs
     stated: dict[str, Scalar] = {
         **EVERY_RUN,
@@ -133,7 +133,7 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
     if benchmark.lora:
         stated["peft.target_modules"] = ",".join(lora.target_names(knobs))
     if benchmark.parallelism.virtual_pipeline == 1:
-        # Megatron takes 1 for an interleaved schedule.
+        # Megatron would interleave the schedule if this were 1.
         stated[f"{STRATEGY}.{layout.SIZES['virtual_pipeline']}"] = NONE
     return stated
 
@@ -142,11 +142,11 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
 
 ENVIRONMENT_NAME = "nemo-megatron"
 
-# NeMo 2.5.0, Megatron-core 0.14.0, Transformer Engine 2.7.0, PyTorch 2.8, CUDA 12.9: named by the LoRA recipe from
-# v25.10 to v25.12 (dgxc-benchmarking, llama3/finetune/metadata.yaml). 25.11 holds NeMo 2.6.0, Megatron-core 0.15.0,
-# Transformer Engine 2.9; 26.02 NeMo 2.7.0, 0.16.0, 2.12; from 26.04 on there is no NeMo 2 in it. Source of the
-# versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. Not tried here on a GPU;
-# the objects of every recipe are built with that NeMo (tests/nemo_backend/test_every_plan.py).
+# This image has NeMo 2.5.0, Megatron-core 0.14.0, Transformer Engine 2.7.0, PyTorch 2.8 and CUDA 12.9. NVIDIA's LoRA
+# recipe uses it from v25.10 to v25.12 (dgxc-benchmarking, llama3/finetune/metadata.yaml). 25.11 has NeMo 2.6.0,
+# Megatron-core 0.15.0 and Transformer Engine 2.9; 26.02 has 2.7.0, 0.16.0 and 2.12; 26.04 and later lack NeMo 2.
+# Source of the versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. It is not
+# tested on a GPU; tests/nemo_backend/test_every_plan.py builds the objects of every recipe with NeMo 2.5.
 IMAGE = "nvcr.io/nvidia/nemo:25.09"
 
 CPU_LOCK = LockFile(
@@ -163,16 +163,16 @@ CUDA_LOCK = LockFile(
     size_gb=6.2,
     cuda=(13, 0),
 )
-# Platform -> the lock files, the preferred first. PyPI's torch is the CUDA build, which serves a CPU as well.
+# Platform -> the lock files, the preferred one first. PyPI's torch is the CUDA build, which also runs on a CPU.
 LOCKS = {"cpu": (CPU_LOCK, CUDA_LOCK), "cuda": (CUDA_LOCK,)}
 
 
 def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
-    """The virtual environment of NeMo's workers: which lock files it can be made from, and for which Pythons."""
+    """Return the lock files, the image and the import check of NeMo's environment."""
     return EnvironmentSpec(
         name=ENVIRONMENT_NAME,
         locks=LOCKS.get(platform, ()),
-        # A recipe, since NeMo turns what fails within nemo.collections.llm itself into a warning.
+        # The check imports a recipe, because nemo.collections.llm itself turns failed imports into a warning.
         import_check="nemo.collections.llm.recipes.llama3_70b",
         # Megatron-core compiles CUDA code on import if torch has CUDA and nvcc is installed. Without a GPU, torch
         # needs an explicit architecture for that. (The worker prevents the compilation.)
@@ -191,7 +191,7 @@ def worker_command(benchmark: Benchmark) -> list[str]:
 
 def variables(benchmark: Benchmark) -> dict[str, str]:
     return {
-        **({"CUDA_VISIBLE_DEVICES": ""} if benchmark.hardware.kind == "cpu" else {}),  # a CUDA build takes a GPU
+        **({"CUDA_VISIBLE_DEVICES": ""} if benchmark.hardware.kind == "cpu" else {}),  # a CUDA build would use a GPU
         "HF_HUB_OFFLINE": "1",
         "NEMO_HOME": "{phase_dir}/nemo",
         "PYTHONUNBUFFERED": "1",
@@ -208,7 +208,7 @@ def plan(benchmark: Benchmark) -> Plan:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """The same worker with the same settings, which looks at one node and trains nothing."""
+    """Return the phase in which the worker, with the run's settings, checks one node instead of training."""
     (trains,) = plan(benchmark).phases
     return first_check.check_phase(trains, first_check.with_option(worker_command(benchmark)))
 
@@ -256,8 +256,8 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
         yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
 
 
-# Defaults of Llama's configuration in NeMo 2.7.3 that Megatron 0.15.3 asserts, or imports a kernel of Transformer
-# Engine or Apex for. Without the last setting it trains too, but not as requested.
+# Setting -> its default for Llama in NeMo 2.7.3. If it is true, Megatron 0.15.3 fails an assertion or imports a
+# kernel of Transformer Engine or Apex. With the last one, it trains without the requested overlap.
 FALSE_WITHOUT_TRANSFORMER_ENGINE: dict[str, bool] = {
     "model.config.persist_layer_norm": True,
     "model.config.apply_rope_fusion": True,

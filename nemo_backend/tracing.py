@@ -1,4 +1,4 @@
-"""A Benchmark -> what is asked of the program that traces its training step on this machine, without its GPUs."""
+"""A Benchmark -> the job for the program that traces its training step on a machine without the GPUs."""
 
 from benchmarks.backend import SideProgram
 from benchmarks.compilation.traced import TraceJob
@@ -18,9 +18,9 @@ PROGRAM = SideProgram(
     environment={"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
 )
 
-TRANSFORMER_ENGINE = "2.20.2"  # whose source was read for the stand-ins in inside/trace_stand_ins.py
+TRANSFORMER_ENGINE = "2.20.2"  # the version whose source inside/trace_stand_ins.py follows
 DDP = {"nemo": "trainer.strategy.ddp", "bridge": "ddp"}
-# Settings of Megatron's configuration that need the hardware, or that the trace has its own way for.
+# Settings of Megatron's configuration that need a GPU, or that the trace program sets itself.
 DROPPED = (
     "apply_rope_fusion", "attention_backend", "context_parallel_size", "cross_entropy_fusion_impl",
     "disable_parameter_transpose_cache", "enable_cuda_graph", "cuda_graph_impl", "cuda_graph_scope",
@@ -78,13 +78,13 @@ def _refuse(benchmark: Benchmark) -> None:
         raise RequestError(
             f"a step with {found} cannot be traced",
             where=f"--set={found}",
-            why="its tensors move between devices or to the host, which only the real program does",
+            why="a trace does not follow tensors that move between replicas (FSDP) or to the host (offloading)",
             next_command="python launch/plan.py estimate --help",
         )
 
 
 def _traced_micro_batches(benchmark: Benchmark, model: dict[str, Scalar]) -> int:
-    """As many as fill the pipeline twice: a further one adds no memory."""
+    """Return enough micro-batches to fill the pipeline twice, because further ones add no memory."""
     share, all_of_them = benchmark.parallelism, benchmark.batch.gradient_accumulation
     group = int(model.get("microbatch_group_size_per_vp_stage", share.pipeline))
     return min(all_of_them, 2 * max(group, share.pipeline))
@@ -102,8 +102,8 @@ def _adapters(benchmark: Benchmark) -> dict[str, object]:
 
 
 def _replaced(benchmark: Benchmark, *, fused: bool) -> dict[str, str]:
-    read = f"a stand-in that keeps the same tensors, read in Transformer Engine {TRANSFORMER_ENGINE}"
+    read = f"a stand-in that keeps the same tensors as Transformer Engine {TRANSFORMER_ENGINE}"
     found = {"kernels": f"attention, norm, rope and loss: {read}"} if fused else {"norm": read}
     if benchmark.dtype == "fp8":
-        found["fp8"] = "a weight and its transpose take two bytes, as in bf16; inputs of layers are kept in one byte"
+        found["fp8"] = "bf16 weights, as large as fp8 weights with their transposes; kept inputs take 1 byte a number"
     return found

@@ -1,7 +1,7 @@
-"""What one rank of a traced training step holds, multiplies and sends. Loaded by its path, inside the framework.
+"""Record the tensors, matmuls and messages of one rank in a traced step. Loaded by path inside the framework.
 
-Every tensor is fake: it has a shape, a type and a lifetime, but no data. `Ledger` sees each operator that makes one.
-`record_collectives` replaces torch.distributed's functions, which then only note what they would send.
+Every tensor is fake: it has a shape, a type and a lifetime, but no data. `Ledger` sees every operator.
+`record_collectives` replaces torch.distributed's functions by ones that only count the bytes they would send.
 """
 
 import contextlib
@@ -13,41 +13,41 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-GRANULE = 512  # bytes that CUDA's allocator rounds up to
+GRANULE = 512  # CUDA's allocator rounds sizes up to multiples of this many bytes
 MATMULS = ("mm", "addmm", "bmm", "baddbmm")
 FORWARD, BACKWARD, RECOMPUTED, END = "forward", "backward", "recomputed", "end of the step"
-SMALLEST = 1 / 50_000  # of the peak: the smallest group that is reported
+SMALLEST = 1 / 50_000  # smallest group in the report, as a share of the peak
 OUTSIDE_LAYERS = ("", "output_layer")
 ATTENTION = "self_attention.core_attention"
 SHORT_TYPES = {"bfloat16": "bf16", "float32": "f32", "int64": "s64", "uint8": "u8", "float64": "f64"}
 
 
 def label_of(name):
-    """`module.decoder.layers.3.mlp.linear_fc1` -> `mlp.linear_fc1`: one label for the same module of all layers."""
+    """Return one label for the same module of every layer, such as `mlp.linear_fc1`."""
     skipped = ("module", "decoder", "layers", "to_wrap")
     return ".".join(part for part in name.split(".") if not part.isdigit() and part not in skipped)
 
 
 class Ledger(TorchDispatchMode):
-    """The storages that are alive, in groups, and the groups as they were when most bytes were alive.
+    """The bytes of all live tensors by group, and a copy of the groups at the peak.
 
-    A group is a kind, the module that made its tensors, their operator, the part of the step, and their shape.
-    torch's own MemTracker refuses modules that run again before their backward pass, as micro-batches do.
+    A group has one kind, one module and operator that create its tensors, one part of the step, and one shape.
+    torch's MemTracker refuses a module that runs twice before its backward pass, as pipelined micro-batches do.
     """
 
     def __init__(self):
         super().__init__()
         self.groups, self.total, self.peak, self.at_peak = Counter(), 0, 0, None
-        self.flops = Counter()  # (module, part) -> of the traced micro-batches
+        self.flops = Counter()  # (module, part) -> FLOPs of the traced micro-batches
         self.sent = Counter()  # (kind, axis, size of the group, part) -> bytes
         self.calls = Counter()
         self.operators = 0
-        self.ends = False  # all micro-batches are through
-        self.dummies = {}  # Transformer Engine's gradient that stands for one in a buffer: one of each shape, kept
+        self.ends = False  # all micro-batches are finished
+        self.dummies = {}  # weight shape -> Transformer Engine's dummy for a gradient that is added to a buffer
         self.vocabulary = None  # the width of the logits on this rank
         self._where, self._alive, self._counts, self._weights, self._shapes = [], {}, Counter(), {}, {}
 
-    # --- who runs --------------------------------------------------------------------------------
+    # --- the running module ----------------------------------------------------------------------
 
     def watch(self, model):
         for name, module in model.named_modules():
@@ -105,12 +105,12 @@ class Ledger(TorchDispatchMode):
         self.total -= size
 
     def look(self):
-        """Keep the groups of the peak, which is known to be one only when something is freed."""
+        """Copy the groups if this is the peak. Called only before a tensor is freed and at the end of the step."""
         if self.at_peak is None and self.total == self.peak:
             self.at_peak = {group: (size, self._counts[group]) for group, size in self.groups.items() if size}
 
     def kept(self):
-        """Bytes that forward passes have left so far, by module."""
+        """Return module -> bytes of the activations that forward passes have kept so far."""
         found = Counter()
         for (kind, module, *_), size in self.groups.items():
             if kind == "kept activations":
@@ -158,7 +158,7 @@ class Ledger(TorchDispatchMode):
     # --- the report ------------------------------------------------------------------------------
 
     def report(self, repeated):
-        """What was found, with what happens in every micro-batch repeated as often as in the step."""
+        """Return the findings. `repeated` scales the traced micro-batches to all micro-batches of the step."""
         rows = sorted(self.at_peak.items(), key=lambda row: -row[1][0])
         return {
             "peak_bytes": self.peak,
@@ -186,7 +186,7 @@ class Ledger(TorchDispatchMode):
 
 
 class FinishedWork:
-    """The handle that a collective returns."""
+    """The handle that the replaced collectives return."""
 
     def wait(self, *_, **__):
         return True
@@ -195,7 +195,7 @@ class FinishedWork:
         return True
 
 
-# Name in torch.distributed -> its kind, and the place of the tensor that is as large as the whole.
+# Function of torch.distributed -> kind of collective, and position of its full-size tensor in the arguments.
 COLLECTIVES = {
     "all_reduce": ("all-reduce", 0),
     "all_gather_into_tensor": ("all-gather", 0),
@@ -206,11 +206,11 @@ COLLECTIVES = {
     "isend": ("send", 0),
     "send": ("send", 0),
 }
-SILENT = ("irecv", "recv", "barrier")  # the sender counts the bytes
+SILENT = ("irecv", "recv", "barrier")  # not counted: the sender counts the bytes
 
 
 def record_collectives(ledger_of_now, axis_of):
-    """Before Megatron-core is imported, which takes some of these functions by name."""
+    """Replace torch.distributed's functions. Call this before Megatron-core imports some of them by name."""
 
     def replaced(kind, place):
         def collective(*args, **kwargs):

@@ -1,10 +1,10 @@
-"""Trace Megatron's training step for GPUs of another machine, without data: what each pipeline stage holds and does.
+"""Trace the memory, matmuls and messages of Megatron's training step for each pipeline stage, without GPUs or data.
 
 It runs by path inside NeMo's environment, with only the standard library, torch and Megatron-core (and NeMo for
-adapters): `python -P trace_program.py --folder=DIR --jobs=FILE`. The file lists the jobs
-(`TraceJob` of benchmarks/compilation/traced.py), and DIR/NUMBER/report.json has the findings of each. Each
-stage has its own process: the first rank of the stage, in a fake process group. The model, its wrapper, the optimizer
-and the schedule are those of Megatron, and the tensors are fake: 70 billion parameters take no memory.
+adapters): `python -P trace_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`TraceJob` of
+benchmarks/compilation/traced.py), and the findings of each go to DIR/NUMBER/report.json. A separate process traces
+each stage, as the stage's first rank in a fake process group. The model, its wrapper, the optimizer and the schedule
+are Megatron's. The tensors are fake, so that 70 billion parameters take no memory.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ stand_ins = kit.load(HERE / "trace_stand_ins.py")
 
 
 def axis_of(group):
-    """The axis along which a group lies, in Stepmark's words, and its size."""
+    """Return the parallelism axis of a process group, as Stepmark names it, and the group's size."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 
@@ -53,7 +53,7 @@ def axis_of(group):
 
 
 def make_groups(job, stage):
-    """A process group of all ranks, of which this process is the first of a stage."""
+    """Create fake process groups of all ranks, in which this process is the stage's first rank."""
     import torch.distributed as dist
     from megatron.core import parallel_state
     from megatron.core.num_microbatches_calculator import init_num_microbatches_calculator
@@ -82,7 +82,7 @@ def make_groups(job, stage):
 
 
 def config_of(job):
-    """Megatron's configuration. Without a GPU its fused kernels are missing, so their stand-ins are put in below."""
+    """Return Megatron's configuration. Below, stand-ins replace the fused kernels, which need a GPU."""
     import torch
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.transformer.transformer_config import TransformerConfig
@@ -134,7 +134,7 @@ def layer_spec(job, config, vp_stage):
     if job.fused_attention:
         attention.core_attention = stand_ins.CoreAttention
     fp8 = {"fp8": job.dtype == "fp8"}
-    # Megatron lets it keep attention's output, which attention keeps too; not with delayed scaling.
+    # Except with delayed scaling, Megatron has linear_proj keep its input as it is, because attention keeps it too.
     original = job.fp8_recipe != "delayed"
     attention.linear_proj = stand_ins.linear(RowParallelLinear, **fp8, keeps_original=original)
     attention.linear_qkv = stand_ins.linear(ColumnParallelLinear, **fp8, keeps_original=False)
@@ -152,9 +152,9 @@ def put_kernels(job):
     from megatron.core.transformer import attention
     from megatron.core.utils import GlobalMemoryBuffer
 
-    if job.fused_attention:  # Transformer Engine gathers into a new tensor, and has no buffer for it
+    if job.fused_attention:  # Transformer Engine gathers into a new tensor instead of a shared buffer
         GlobalMemoryBuffer.get_tensor = lambda _, shape, dtype, *__: torch.empty(shape, dtype=dtype)
-    # torch.compile makes one kernel of each, with no tensors between.
+    # torch.compile turns each function into one kernel without intermediate tensors.
     fused_bias_swiglu.swiglu, fused_bias_swiglu.swiglu_back = stand_ins.swiglu, stand_ins.swiglu_back
     if job.fused_rope:
         attention.apply_rotary_pos_emb = lambda x, *_, **__: stand_ins.FusedRope.apply(x)
@@ -162,7 +162,7 @@ def put_kernels(job):
 
 
 def build(job):
-    """Megatron's chunks of this stage, each in its wrappers."""
+    """Return Megatron's configuration and this stage's model chunks in their wrappers."""
     from megatron.core import parallel_state as state
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.models.gpt import GPTModel
@@ -199,13 +199,13 @@ def build(job):
     if job.fused_attention:
         for module in (one for chunk in chunks for one in chunk.modules() if hasattr(one, "is_stand_in")):
             if module.weight.requires_grad and config.gradient_accumulation_fusion:
-                del module.weight.grad_added_to_main_grad  # so that Megatron makes no dummy each time
+                del module.weight.grad_added_to_main_grad  # with it, Megatron makes a dummy each time
                 stand_ins.ledger.dummies[tuple(module.weight.shape)] = None
     return config, wrapped
 
 
 def adapt(chunk, job):
-    """Put in NeMo's adapters."""
+    """Add NeMo's adapters to a chunk."""
     from nemo.collections.llm import fn
 
     adapters = kit.load(HERE / "adapters.py")
@@ -222,7 +222,7 @@ def adapt(chunk, job):
 
 
 def hold_state(ledger, job, chunks):
-    """Hold parameters, gradients and the optimizer's numbers, as Megatron's wrappers and optimizer share them out.
+    """Enter this rank's parameters, gradients and optimizer state in the ledger.
 
     Return how many numbers this rank's optimizer updates.
     """
@@ -250,7 +250,7 @@ def hold_state(ledger, job, chunks):
 
 
 def run_step(job, config, chunks, ledger):
-    """Megatron's own schedule. Return what a layer keeps of one micro-batch, by module."""
+    """Run Megatron's own schedule. Return module -> bytes that one layer keeps of one micro-batch."""
     import torch
     from megatron.core.pipeline_parallel import get_forward_backward_func
 
@@ -290,7 +290,7 @@ def run_step(job, config, chunks, ledger):
 
 
 def inner(chunk):
-    """The model itself, without its wrappers."""
+    """Return the model without its wrappers."""
     while hasattr(chunk, "module"):
         chunk = chunk.module
     return chunk
@@ -308,7 +308,7 @@ def trace_stage(job, stage):
     ledger = stand_ins.ledger = tracing.Ledger()
     make_groups(job, stage)
     put_kernels(job)
-    torch.nn.Module.bfloat16 = lambda module: module  # it is already, and a fake parameter cannot be exchanged
+    torch.nn.Module.bfloat16 = lambda module: module  # already bf16, and fake parameters cannot be replaced
     with FakeTensorMode(allow_non_fake_inputs=True):
         config, chunks = build(job)
         ledger.vocabulary = job.model["vocab_size"] // config.tensor_model_parallel_size
@@ -338,7 +338,7 @@ def write_stage(job, stage, file):
 
 
 def trace(job, folder):
-    """Trace each stage in its own process; report.json then has them all. Return the exit code of the last."""
+    """Trace each stage in a separate process, and write report.json. Return the exit code of a failed stage, or 0."""
     found = []
     for stage in job.stages:
         part = folder / f"stage-{stage}.json"
@@ -362,12 +362,12 @@ def trace(job, folder):
 
 def prepare(jobs):
     if not redirect.install():
-        raise SystemExit("a GPU is visible to this program, which needs none")
+        raise SystemExit("this program runs only without a visible GPU: set CUDA_VISIBLE_DEVICES to an empty value")
     tracing.record_collectives(lambda: stand_ins.ledger, axis_of)
-    # Apex's kernel, which adds a weight's gradient to its buffer.
+    # The module of Apex's kernels that add a weight's gradient to its buffer.
     names = ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16")
     sys.modules["fused_weight_gradient_mlp_cuda"] = SimpleNamespace(**dict.fromkeys(names, stand_ins.add_to_buffer))
-    importlib.import_module("megatron.core.models.gpt")  # before the forks, which then need no time for it
+    importlib.import_module("megatron.core.models.gpt")  # before the forks, so that each is ready at once
     if any(job.adapters for job in jobs):
         importlib.import_module("nemo.collections.llm")
 

@@ -1,6 +1,6 @@
-"""Stands for the fused kernels of Transformer Engine: the same tensors are kept, and nothing is computed.
+"""Stand-ins for Transformer Engine's fused kernels: they keep the same tensors, but compute nothing.
 
-The tensors that each kernel keeps were read in Transformer Engine's source (VERSION). Loaded by path.
+Each one keeps the tensors that the kernel keeps in Transformer Engine's source (VERSION). Loaded by path.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import contextlib
 import torch
 
 VERSION = "2.20.2"
-ledger = None  # of the stage that is traced
+ledger = None  # the Ledger of the stage that is being traced
 
 
 def add_to_buffer(inputs, gradients, buffer):
@@ -16,9 +16,9 @@ def add_to_buffer(inputs, gradients, buffer):
 
 
 class FusedAttention(torch.autograd.Function):
-    """Query, key, value, output, and a number for each head and token. In a context group, key and value are one.
+    """Keep query, key, value, output, and one number per head and token; a context group joins key and value.
 
-    Transformer Engine copies a value that is still a part of the fused matrix (get_qkv_layout), so that is freed.
+    Transformer Engine copies a value that is a slice of the fused QKV output (get_qkv_layout), which is then freed.
     """
 
     @staticmethod
@@ -59,7 +59,7 @@ class CoreAttention(torch.nn.Module):
 
 
 class FusedNorm(torch.autograd.Function):
-    """Its input, and a number for each row."""
+    """Keep the input, the weight, and one number per token."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -83,7 +83,7 @@ class Norm(torch.nn.Module):
 
 
 class FusedRope(torch.autograd.Function):
-    """Only the angles, which all layers share."""
+    """Keep no tensor: the rotation angles are shared by all layers."""
 
     @staticmethod
     def forward(_, x):
@@ -103,7 +103,7 @@ def swiglu_back(_, gate_and_up):
 
 
 class FusedLoss(torch.autograd.Function):
-    """The gradient, which is written over the logits."""
+    """Keep the gradient, which overwrites the logits."""
 
     @staticmethod
     def forward(ctx, logits, labels):
@@ -116,7 +116,7 @@ class FusedLoss(torch.autograd.Function):
 
 
 class KeptTensor(torch.autograd.Function):
-    """Keeps a tensor until the backward pass."""
+    """Keep one more tensor until the backward pass."""
 
     @staticmethod
     def forward(ctx, out, kept):
@@ -129,15 +129,15 @@ class KeptTensor(torch.autograd.Function):
 
 
 def small(tensor):
-    """An fp8 copy of a matmul's input, and what stands for the input in the backward pass."""
+    """Return a tensor the size of an fp8 copy, and the type of the original."""
     return torch.empty(tensor.shape, dtype=torch.uint8, device=tensor.device), tensor.dtype
 
 
 def linear(kind, *, fp8, keeps_original):
-    """Megatron's own linear layer, which keeps what Transformer Engine's does, but for two things.
+    """Return Megatron's linear layer, changed to keep the same tensors as Transformer Engine's.
 
-    In fp8 the input is kept as fp8, unless `keeps_original`. If its norm's output is returned for an adapter
-    (`returns_norm`), this rank's share of that is kept, even for a frozen weight.
+    With fp8 it keeps its input in fp8, unless `keeps_original`. A layer that also returns its norm's output, for an
+    adapter (`returns_norm`), keeps this rank's share of that output even if the weight is frozen.
     """
 
     class Linear(kind):
