@@ -18,7 +18,8 @@ PROGRAM = SideProgram(
     environment={"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
 )
 
-TRANSFORMER_ENGINE = "2.20.2"  # the version whose source inside/trace_stand_ins.py follows
+# The version whose source inside/trace_stand_ins.py follows: commit d0067d0 of 2026-08-22.
+TRANSFORMER_ENGINE = "2.20.0.dev0"
 DDP = {"nemo": "trainer.strategy.ddp", "bridge": "ddp"}
 # Settings of Megatron's configuration that need a GPU, or that the trace program sets itself.
 DROPPED = (

@@ -1,13 +1,13 @@
 """Stand-ins for Transformer Engine's fused kernels: they keep the same tensors, but compute nothing.
 
-Each one keeps the tensors that the kernel keeps in Transformer Engine's source (VERSION). Loaded by path.
+Each one keeps the tensors that the kernel keeps in Transformer Engine's source (tracing.py has its version).
+Loaded by path.
 """
 
 import contextlib
 
 import torch
 
-VERSION = "2.20.2"
 ledger = None  # the Ledger of the stage that is being traced
 
 
