@@ -57,7 +57,9 @@ ASSET = flags.DEFINE_string("asset", None, "Download only this asset.")
 NEW_SITE = flags.DEFINE_string("new_site", None, "Name of a new site; Stepmark writes its file from Slurm's report.")
 HARDWARE = flags.DEFINE_string("hardware", None, "Device of a new site, if its nodes do not report it.")
 SITE = flags.DEFINE_string("site", None, "Site to prepare (--out: the folder of its results).")
-ENGINE = flags.DEFINE_string("engine", None, "Prepare only this engine.")
+ENGINE = flags.DEFINE_string(
+    "engine", None, "Prepare only this engine. (default: those that run.py uses without --engine)"
+)
 IMAGE = flags.DEFINE_string("image", None, "Image to import for the engine, as in run.py --image.")
 FORCE = flags.DEFINE_boolean("force", False, "Import existing images again.")
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job of a site without submitting it or writing files.")
@@ -124,6 +126,8 @@ def site() -> int:
     engines = wanted.specs(configs, wanted.platforms(row, configs), BACKEND.value, ENGINE.value, MODEL.value, on)
     if MODEL.value and row.slurm and row.runtime == "venv":
         wanted.refuse_untrainable(engines, row, MODEL.value, devices, configs)
+    if row.runtime == "venv" and not (ENGINE.value or MODEL.value):
+        engines = wanted.used_without_engine(engines, row, devices or [configs.hardware("cpu")], configs)
     if image and len(engines) > 1:
         raise RequestError(
             f"--image is for one engine, not for {', '.join(engines)}",

@@ -1,6 +1,7 @@
 """The inputs of a site's set-up: the requested engines, their environments, and the images for the nodes."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -70,6 +71,24 @@ def specs(
         return specs(configs, platforms, backend, engine, model)
     if not found:
         raise RequestError(f"no engine has a recipe for {model}", where="--model, --backend and --engine")
+    return found
+
+
+def used_without_engine(
+    engines: dict[str, EnvironmentSpec], site: Site, devices: Sequence[Hardware], configs: Configs
+) -> dict[str, EnvironmentSpec]:
+    """Return the engines that run.py without --engine starts on the site, for any model and task."""
+    used = set()
+    names = {name.partition("/")[0] for name in engines}
+    tasks = ("pretrain", "lora")
+    for name, device, model, task in product(names, devices, configs.names("models"), tasks):
+        with suppress(RequestError):
+            wanted = Request(backend=name, model=model, task=task, hardware=device.name, site=site.name)
+            used.add(resolve(wanted, configs, find_backend(name)).engine)
+    found = {name: spec for name, spec in engines.items() if engine_of(name) in used}
+    if not found:
+        next_command = f"--engine={engine_of(next(iter(engines)))}"
+        raise RequestError("no model runs on it without --engine", where=site.name, next_command=next_command)
     return found
 
 
