@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import CompileReport, Kernels, Overlap, Schedule, kernels, overlap
-from benchmarks.compilation.program import Kind, Program, kind_of, place_of
-from benchmarks.compilation.traced import TracedProgram
+from benchmarks.compilation.program import Kind, Program, StepProgram, kind_of, place_of
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
@@ -99,17 +98,18 @@ def _memory(program: Program) -> list[str]:
     ]
 
 
-def memory_grid(program: Program) -> Grid:
+OF_A_COMPILED_STEP = "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own"
+
+
+def memory_grid(program: StepProgram, made: str = "compiled", heading: str = OF_A_COMPILED_STEP) -> Grid:
     """Return a table of the memory by kind, compared with the plan."""
-    kinds, peak = program.memory, program.compiled.peak_bytes
-    found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
-    found.append(("peak of a device", peak, sum(one.planned_bytes for one in kinds)))
+    found = [(one.name, one.held_bytes, one.planned_bytes) for one in program.memory]
+    found.append(("peak of a device", program.peak_bytes, sum(planned for _, _, planned in found)))
     rows = [
         (name, bytes_text(held), bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
         for name, held, planned in found
     ]
-    heading = "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own"
-    return Grid(heading, ["kind", "#compiled", "#plan", "#difference"], rows)
+    return Grid(heading, ["kind", f"#{made}", "#plan", "#difference"], rows)
 
 
 def held_text(program: Program) -> str:
@@ -125,7 +125,7 @@ def buffers_grid(program: Program) -> Grid:
     return Grid(f"its {len(rows)} largest buffers", ["of", "kind", "shape", "#size"], rows)
 
 
-def fits_text(program: Program | TracedProgram) -> str:
+def fits_text(program: StepProgram) -> str:
     peak, usable = bytes_text(program.peak_bytes), program.usable_bytes
     if usable is None:
         return f"{peak} at the peak"

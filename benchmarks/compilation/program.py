@@ -1,7 +1,9 @@
 """A compiled step with its benchmark: whether it fits, its peak memory by kind, and its traffic by axis. Pure."""
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.compilation.breakdown import Breakdown, breakdown
 from benchmarks.compilation.compiled import CompileReport, PeakBuffer, overlap
@@ -23,14 +25,25 @@ PARTS: dict[str, tuple[str, ...]] = {
 MODEL, OPTIMIZER = "state['model']", "state['optimizer']"
 
 
-class Program(NamedTuple):
+class Kind(Value, frozen=True):
+    """The size of everything of one kind on one device at the peak: compiled or traced, and planned."""
+
+    name: str
+    held_bytes: float
+    planned_bytes: float
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """A step with its benchmark, made without its GPUs: compiled (Program) or traced (TracedProgram)."""
+
     benchmark: Benchmark
     storage: Storage
-    compiled: CompileReport
+    compiled: Any
 
     @property
     def peak_bytes(self) -> float:
-        return self.compiled.peak_bytes
+        return float(self.compiled.peak_bytes)
 
     @property
     def usable_bytes(self) -> float | None:
@@ -41,6 +54,23 @@ class Program(NamedTuple):
         return self.usable_bytes is None or self.peak_bytes <= self.usable_bytes
 
     @property
+    def memory(self) -> list[Kind]:
+        raise NotImplementedError
+
+    def kinds(self, held: dict[str, float], parts: Mapping[str, Sequence[str]], rest: str) -> list[Kind]:
+        """Return the held bytes of each kind and those of its parts in the plan. Other memory counts as `rest`."""
+        planned = capacity.memory_by_part(self.benchmark, self.storage)
+        found = {name: sum(planned.pop(part, 0.0) for part in parts[name]) for name in held}
+        found[rest] += sum(planned.values())
+        more = {rest: held[rest] + self.peak_bytes - sum(held.values())}
+        return [Kind(name=name, held_bytes=size, planned_bytes=found[name]) for name, size in (held | more).items()]
+
+
+@dataclass(frozen=True)
+class Program(StepProgram):
+    compiled: CompileReport
+
+    @property
     def saves_memory(self) -> str:
         return "--set=remat_policy=full"
 
@@ -49,8 +79,11 @@ class Program(NamedTuple):
         return (not self.fits, self.exposed_bytes / self.benchmark.tokens_per_step, self.peak_bytes)
 
     @property
-    def memory(self) -> list["Kind"]:
-        return kinds(self.benchmark, self.compiled, capacity.memory_by_part(self.benchmark, self.storage))
+    def memory(self) -> list[Kind]:
+        held = dict.fromkeys(PARTS, 0.0)
+        for buffer in self.compiled.held:
+            held[kind_of(buffer, self.benchmark)] += buffer.bytes
+        return self.kinds(held, PARTS, REST)
 
     @property
     def breakdown(self) -> Breakdown:
@@ -72,32 +105,6 @@ class Program(NamedTuple):
 
 
 # --- memory at the peak, by kind ----------------------------------------------------------------
-
-
-class Kind(Value, frozen=True):
-    """The size of all buffers of one kind on one device at the peak: compiled and planned."""
-
-    name: str
-    held_bytes: float
-    planned_bytes: float
-
-
-def kinds(benchmark: Benchmark, compiled: CompileReport, planned: dict[str, float]) -> list[Kind]:
-    """Return the peak memory by kind, compiled and planned. Memory of no known kind counts as the layer at work."""
-    held = dict.fromkeys(PARTS, 0.0)
-    for buffer in compiled.held:
-        held[kind_of(buffer, benchmark)] += buffer.bytes
-    held[REST] += compiled.peak_bytes - sum(held.values())
-    known = {part for parts in PARTS.values() for part in parts}
-    others = sum(size for part, size in planned.items() if part not in known)
-    return [
-        Kind(
-            name=name,
-            held_bytes=held[name],
-            planned_bytes=sum(planned.get(part, 0.0) for part in parts) + (others if name == REST else 0.0),
-        )
-        for name, parts in PARTS.items()
-    ]
 
 
 def kind_of(buffer: PeakBuffer, benchmark: Benchmark) -> str:

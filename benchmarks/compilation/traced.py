@@ -4,11 +4,12 @@ A trace runs a framework's own training step with tensors that have no data, onc
 """
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from benchmarks.compilation.program import Kind
-from benchmarks.model import capacity, flops, ledger
-from benchmarks.values import Benchmark, Lora, Model, Storage, Value
+from benchmarks.compilation.program import Kind, StepProgram
+from benchmarks.model import flops, ledger
+from benchmarks.values import Benchmark, Model, Value
 
 PARAMETERS, KEPT, LOGITS, TEMPORARIES = "parameters", "kept activations", "logits", "temporaries"
 # Kind of memory -> the parts of the formula (capacity.memory_by_part) that stand for it; the last one has the rest.
@@ -115,26 +116,13 @@ class LayerFlops(Value, frozen=True):
     planned: float
 
 
-class TracedProgram(NamedTuple):
-    benchmark: Benchmark
-    storage: Storage
+@dataclass(frozen=True)
+class TracedProgram(StepProgram):
     compiled: TraceReport
 
     @property
     def fullest(self) -> StageTrace:
         return max(self.compiled.stages, key=lambda stage: stage.peak_bytes)
-
-    @property
-    def peak_bytes(self) -> float:
-        return self.compiled.peak_bytes
-
-    @property
-    def usable_bytes(self) -> float | None:
-        return capacity.usable_bytes(self.benchmark, self.storage)
-
-    @property
-    def fits(self) -> bool:
-        return self.usable_bytes is None or self.peak_bytes <= self.usable_bytes
 
     @property
     def saves_memory(self) -> str:
@@ -148,11 +136,7 @@ class TracedProgram(NamedTuple):
     @property
     def memory(self) -> list[Kind]:
         """Return the kinds of memory on the fullest stage and in the plan."""
-        planned = capacity.memory_by_part(self.benchmark, self.storage)
-        found = {name: sum(planned.pop(part, 0.0) for part in parts) for name, parts in PARTS.items()}
-        found[TEMPORARIES] += sum(planned.values())
-        held = self.fullest.bytes_by_kind()
-        return [Kind(name=name, held_bytes=held[name], planned_bytes=size) for name, size in found.items()]
+        return self.kinds(self.fullest.bytes_by_kind(), PARTS, TEMPORARIES)
 
     @property
     def matmuls(self) -> list[LayerFlops]:
@@ -206,15 +190,12 @@ def planned_flops(benchmark: Benchmark) -> dict[str, float]:
         **{layer: of_a_weight * model.layers * _numbers(model, matrix) for layer, matrix in MATRICES.items()},
         CORE: core,
         HEAD: of_a_weight * flops.embedding_parameters(model),
-        **({ADAPTERS: _adapters(model, benchmark.lora)} if benchmark.lora else {}),
     }
+    if benchmark.lora:
+        of_a_token[ADAPTERS] = flops.FLOPS_PER_WEIGHT * flops.adapter_parameter_count(model, benchmark.lora)
     return {layer: amount * benchmark.tokens_per_step for layer, amount in of_a_token.items()}
 
 
 def _numbers(model: Model, matrix: str) -> int:
     numbers_in, numbers_out = flops.LAYER_MATRICES[matrix](model)
     return numbers_in * numbers_out
-
-
-def _adapters(model: Model, lora: Lora) -> float:
-    return float(flops.FLOPS_PER_WEIGHT * flops.adapter_parameter_count(model, lora))

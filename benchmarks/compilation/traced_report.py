@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from benchmarks.compilation.compiled_report import fits_text
+from benchmarks.compilation.compiled_report import LARGEST, fits_text, memory_grid
 from benchmarks.compilation.program import Kind
 from benchmarks.compilation.traced import KEPT, PARTS, Collectives, LayerFlops, TracedProgram, TraceReport
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
-LARGEST = 10  # tensors that are shown
 NOTES = [
     "The memory excludes NCCL's buffers, CUDA graphs, fragments and the optimizer's own temporaries.",
     "A trace knows no times and no overlap. Attention is counted with nothing masked.",
@@ -57,20 +56,17 @@ def text(program: TracedProgram) -> str:
 
 def rows(program: TracedProgram) -> Rows:
     report = program.compiled
+    made = sum(one.forward + one.backward + one.recomputed for one in program.matmuls)
     planned = sum(one.planned for one in program.matmuls)
     sent = sum(program.bytes_by_axis.values())
     return [
         ("mesh", " x ".join(f"{axis} {size}" for axis, size in report.mesh.items()) or "one device"),
-        ("matmuls", f"{_flops(program.matmuls):.5g} FLOPs per step, {planned:.5g} by the formula"),
+        ("matmuls", f"{made:.5g} FLOPs per step, {planned:.5g} by the formula"),
         ("traffic", f"{bytes_text(sent)} per device and step, sent in rings"),
         ("memory", fits_text(program)),
         ("versions", ", ".join(f"{name} {number}" for name, number in report.versions.items())),
         *((f"{name} replaced", words) for name, words in report.replaced.items()),
     ]
-
-
-def _flops(matmuls: list[LayerFlops]) -> float:
-    return sum(one.forward + one.backward + one.recomputed for one in matmuls)
 
 
 def notes(program: TracedProgram) -> list[str]:
@@ -79,26 +75,14 @@ def notes(program: TracedProgram) -> list[str]:
 
 
 def grids(program: TracedProgram) -> Iterator[Grid]:
-    yield memory_grid(program)
+    heading = f"memory of a device of stage {program.fullest.stage}, the fullest, at its peak"
+    yield memory_grid(program, "traced", heading)
     if len(program.compiled.stages) > 1:
         yield stages_grid(program)
     yield layer_grid(program)
     yield tensors_grid(program)
     yield matmuls_grid(program)
     yield collectives_grid(program)
-
-
-def memory_grid(program: TracedProgram) -> Grid:
-    """Return the memory by kind, with the plan's parts."""
-    kinds = program.memory
-    found = [(one.name, one.held_bytes, one.planned_bytes) for one in kinds]
-    found.append(("peak of a device", program.peak_bytes, sum(one.planned_bytes for one in kinds)))
-    lines = [
-        (name, bytes_text(held), bytes_text(planned), f"{planned / held - 1:+.1%}" if held else "")
-        for name, held, planned in found
-    ]
-    heading = f"memory of a device of stage {program.fullest.stage}, the fullest, at its peak"
-    return Grid(heading, ["kind", "#traced", "#plan", "#difference"], lines)
 
 
 def stages_grid(program: TracedProgram) -> Grid:

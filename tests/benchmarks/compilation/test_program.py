@@ -1,11 +1,13 @@
 """A compiled program against the plan and the formulas: the flagship as XLA compiled it for 64 H100s."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from benchmarks.compilation import compiled_report
 from benchmarks.compilation.compiled import PeakBuffer, kernels, overlap
-from benchmarks.compilation.program import kind_of, kinds, place_of
+from benchmarks.compilation.program import kind_of, place_of
 from benchmarks.model.capacity import memory_by_part
 from benchmarks.model.flops import parameter_count
 from tests.benchmarks.compilation import formulas
@@ -15,7 +17,7 @@ from tests.benchmarks.compilation.samples import flagship, too_large
 def test_each_part_of_the_plan_is_that_of_the_buffers() -> None:
     program = flagship()
     parts = memory_by_part(program.benchmark, program.storage)
-    found = kinds(program.benchmark, program.compiled, parts)
+    found = program.memory
     peak = program.compiled.peak_bytes
     assert sum(kind.held_bytes for kind in found) == pytest.approx(peak)
     assert sum(kind.planned_bytes for kind in found) == pytest.approx(sum(parts.values()))
@@ -52,7 +54,7 @@ def test_a_buffer_says_which_layer_and_operation_it_is_of(buffer: PeakBuffer, wo
 
 
 def test_the_program_has_the_matmuls_of_the_formula_and_no_others() -> None:
-    benchmark, storage, compiled = flagship()
+    benchmark, storage, compiled = flagship().benchmark, flagship().storage, flagship().compiled
     found = {(one.what, one.kind): one.flops for one in kernels(compiled.schedule)}
     assert found["matmul", "bf16"] == pytest.approx(formulas.matmul_flops(benchmark, storage), rel=1e-9)
     assert found["attention", "backward"] == pytest.approx(formulas.attention_backward_flops(benchmark), rel=1e-9)
@@ -61,7 +63,7 @@ def test_the_program_has_the_matmuls_of_the_formula_and_no_others() -> None:
 
 def test_the_program_sends_what_the_formula_says_but_for_the_embedding_and_the_head() -> None:
     """The table is gathered once, and so is the head: of three times P two bytes each, 1.03 GB less."""
-    benchmark, _, compiled = flagship()
+    benchmark, compiled = flagship().benchmark, flagship().compiled
     sent = sum(one.sent_bytes for one in overlap(compiled.schedule))
     once = 2 * 2 * benchmark.model.vocabulary_size * benchmark.model.hidden_size * 63 / 64
     assert sent == pytest.approx(formulas.sent_bytes(benchmark) - once, rel=1e-6)
@@ -80,7 +82,7 @@ def test_the_report_has_each_part() -> None:
 def test_without_the_rates_of_a_device_only_the_times_are_missing() -> None:
     program = flagship()
     hardware = msgspec.structs.replace(program.benchmark.hardware, achievable={})
-    unknown = program._replace(benchmark=msgspec.structs.replace(program.benchmark, hardware=hardware))
+    unknown = replace(program, benchmark=msgspec.structs.replace(program.benchmark, hardware=hardware))
     found = compiled_report.as_data("as planned", unknown)
     assert found.shares == {}
     assert "h100.yml lacks achievable" in found.notes[0]

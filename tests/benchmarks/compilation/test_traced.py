@@ -1,5 +1,6 @@
 """A trace held against the formulas: LoRA on a tiny Llama in two stages, really traced with Megatron-core 0.15.3."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def program() -> TracedProgram:
 
 def large() -> TracedProgram:
     stages = [msgspec.structs.replace(stage, peak_bytes=90e9) for stage in program().compiled.stages]
-    return program()._replace(compiled=msgspec.structs.replace(program().compiled, peak_bytes=90e9, stages=stages))
+    return replace(program(), compiled=msgspec.structs.replace(program().compiled, peak_bytes=90e9, stages=stages))
 
 
 def test_state_and_peak_are_as_planned() -> None:

@@ -1,5 +1,7 @@
 """Variants of a benchmark: how they are asked for, ranked and shown."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -65,8 +67,8 @@ def synchronous(program: Program) -> Program:
         for name, operations in schedule.computations.items()
     }
     alone = msgspec.structs.replace(schedule, computations=computations)
-    return program._replace(
-        compiled=msgspec.structs.replace(program.compiled, schedule=alone, program_sha256="another")
+    return replace(
+        program, compiled=msgspec.structs.replace(program.compiled, schedule=alone, program_sha256="another")
     )
 
 
