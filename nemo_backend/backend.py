@@ -1,7 +1,7 @@
 """The NeMo backend: the backend interface for its three kinds of engine. It imports no framework.
 
-`nemo` is NeMo 2.x and `bridge` is Megatron-Bridge, its successor, each with a Stepmark worker inside. Each MLPerf
-submission is a separate engine.
+`nemo` is NeMo 2.x and `bridge` is Megatron-Bridge, its successor. A worker of Stepmark runs in each of them. Each
+MLPerf submission is a separate engine.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ def _engine(name: str) -> Engine:
 
 
 class NemoBackend:
-    """NeMo 2.7.3 or Megatron-Bridge on Megatron-core, or a submission to MLPerf made of them."""
+    """The backend of NeMo 2.7.3, Megatron-Bridge, and NVIDIA's MLPerf submissions, all on Megatron-core."""
 
     name = "nemo"
     title = "NeMo (Megatron)"
@@ -90,7 +90,7 @@ class NemoBackend:
         self,
         engine: str,
         parallelism: Parallelism,
-        gpus: int,  # noqa: ARG002 - data is what the rest leaves
+        gpus: int,  # noqa: ARG002 - Megatron computes the data parallel size
         hardware: Hardware,
     ) -> dict[str, Scalar] | None:
         return layout.settings_for(engine, parallelism, hardware) if engine in (NEMO, BRIDGE) else None
@@ -145,12 +145,12 @@ class NemoBackend:
         command = program("nemo_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, platform=platform)
 
-    compile_engine = NEMO  # in whose environment the steps of both engines are traced
+    compile_engine = NEMO  # its environment traces the steps of both engines
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "TraceJob":
         from nemo_backend import tracing
 
-        self.storage(benchmark)  # which refuses a submission to MLPerf
+        self.storage(benchmark)  # refuses an MLPerf submission
         return tracing.job(name, benchmark)
 
     def compile_program(self) -> SideProgram:
@@ -159,7 +159,7 @@ class NemoBackend:
         return tracing.PROGRAM
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Return the program without fused kernels, and so without Transformer Engine: only arithmetic counts."""
+        """Return the program that proves equal work, without fused kernels or Transformer Engine."""
         if benchmark.engine == BRIDGE:
             words = program("nemo_backend/inside/bridge_work_program.py")
             return SideProgram(

@@ -229,7 +229,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
 
 
 def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
-    """The steps of the last rank: only the last pipeline stage has a loss."""
+    """Return a function that reads new steps of the last rank, because only the last pipeline stage has a loss."""
     return worker_events.follow(phase_dir, attempt, benchmark.gpus - 1)
 
 
@@ -244,7 +244,7 @@ def read_phase(benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord
 
 
 def _completed(clocked: Iterable[Step], of_last: list[Step], printed: list[Step]) -> Iterator[Step]:
-    """Yield the worker's steps, those of rank 0 with the loss of the last rank and the time that Bridge printed."""
+    """Yield the worker's steps. Those of rank 0 get the last rank's loss and the time that Bridge printed."""
     losses = {step.step: step.loss for step in of_last}
     by_bridge = {step.step - 1: step for step in printed}  # its iterations count from 1
     for step in clocked:

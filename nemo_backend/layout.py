@@ -4,7 +4,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.settings import positive
 from benchmarks.values import Hardware, Parallelism, Scalar
 
-# The engines have the same sizes in different groups.
+# Both engines have settings of these names, in different groups (PLACES).
 SIZES = {
     "tensor": "tensor_model_parallel_size",
     "pipeline": "pipeline_model_parallel_size",
@@ -34,20 +34,20 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
 
 
 def _size(knobs: dict[str, Scalar], name: str) -> int:
-    """A setting of the other engine is refused by its name later."""
+    """Return a size from the setting of either engine. A later check refuses settings of the wrong engine."""
     places = (f"{place}.{name}" for place in PLACES.values())
     return max((positive(f"--set={key}", int(knobs[key])) for key in places if key in knobs), default=1)
 
 
 def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[str, Scalar] | None:
-    """Return the settings of a layout; None for FSDP, which no size expresses, and for tensor groups beyond a node.
+    """Return the settings of a layout; None if it uses FSDP or a tensor group spans nodes.
 
-    The Bridge's recipe decides whether replicas shard their weights (Megatron FSDP): the sizes are the same.
+    Megatron-Bridge may use FSDP: its recipe decides whether replicas shard their weights, and the sizes are the same.
     """
     sharded = share.fsdp > 1 and (engine != FSDP_ENGINE or share.data > 1)
     if sharded or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):
         return None
     place = PLACES[engine]
     sizes: dict[str, Scalar] = {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}
-    # Megatron refuses it without a tensor group, and needs it with one.
+    # Megatron refuses sequence parallelism without a tensor group, and needs it with one.
     return {**sizes, f"{place}.sequence_parallel": share.tensor > 1 and hardware.kind != "cpu"}

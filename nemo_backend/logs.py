@@ -1,4 +1,4 @@
-"""The log formats of NeMo 2.x and Megatron, and how a log is read whole, or followed while it grows."""
+"""The log formats of NeMo 2.x and Megatron, and functions that read a log or follow it while it grows."""
 
 import contextlib
 import math
@@ -25,8 +25,8 @@ from benchmarks.values import Step
 
 # --- NeMo 2.x -------------------------------------------------------------------------------------
 
-# Printed only by rank 0, which also prints the steps: the first by Lightning for each Trainer, the second
-# when a job of several processes joins.
+# Only rank 0 prints these lines, and it also prints the steps. Lightning prints the first line for each Trainer,
+# and the second when a job with several processes starts.
 NEMO_START_LINES = (
     StartLine(b"GPU available: ", rb"GPU available: (?:True|False)\b.{0,40}, used: ", of_the_job=True),
     StartLine(b"GLOBAL_RANK: 0, ", rb"GLOBAL_RANK: 0, MEMBER: 1/\d+", of_the_job=True),
@@ -38,19 +38,19 @@ NEMO_RECOGNISED = re.compile(rb"Training epoch \d+, iteration \d+/\S{1,15} \| [^
 
 
 class NemoLog(LineFormat):
-    """The format `nemo`: what NeMo 2.x prints for a training step, one line each (its ProgressPrinter).
+    """The format `nemo`: the line that the ProgressPrinter of NeMo 2.x prints for each training step.
 
         Training epoch 0, iteration 1/9 | lr: 0.003 | global_step: 1 | reduced_train_loss: 5.868 | ...
 
-    Every value has 4 significant digits, a whole number all of its digits; the steps count from 0. Printed every
-    n steps, a line is the mean of those n and is kept under the step it was printed at.
+    Every value has 4 significant digits, a whole number all of its digits; the steps count from 0. If NeMo prints
+    every n steps, a line has the mean of n steps and becomes one step with the printed number.
     """
 
     name = "nemo"
     word = b"Training epoch "
     begins = re.compile(rb"Training epoch \d+, iter")
     start_lines = NEMO_START_LINES
-    seconds_are = "the mean of the steps since the line before (log_every_n_steps)"
+    seconds_are = "the mean of the steps since the previous line (log_every_n_steps)"
 
     def seconds_resolution(self, seconds: float) -> float:
         return last_digit(seconds, SIGNIFICANT_DIGITS)
@@ -96,7 +96,7 @@ def _nemo_step(fields: Fields) -> int:
 
 # --- Megatron -------------------------------------------------------------------------------------
 
-# Rank 0 prints these once, the last rank prints the steps: so each is the whole job's.
+# Rank 0 prints these lines, and the last rank prints the steps, so each line marks a start of the whole job.
 MEGATRON_START_LINES = (
     StartLine(b"using world size: ", rb"using world size: \d+[, ]", of_the_job=True),
     StartLine(b"> initializing torch distributed ...", rb"> initializing", of_the_job=True),
@@ -111,31 +111,32 @@ SKIPPED_ITERATION = "skipped iteration"
 NAN_ITERATION = "nan iteration"
 
 HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
-# NeMo's `Training epoch 0, iteration 1/9 |`, the time's own name, and GPT-NeoX (configs/log_formats/gpt-neox.yml)
+# Text before an `iteration` that does not begin a step of Megatron: `epoch 0, ` of NeMo, `elapsed time per ` within a
+# line, or a line of GPT-NeoX (configs/log_formats/gpt-neox.yml).
 ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
 RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
 
-# Megatron-Bridge prints these on a separate line before the iteration's.
+# Megatron-Bridge prints this on a separate line before the line of the iteration.
 BRIDGE_TFLOPS = re.compile(rb"Step Time : [0-9.]{1,20}s GPU utilization: ([0-9.]{1,20}) ?MODEL_TFLOP/s/GPU")
 
 
 class MegatronLog(LineFormat):
-    """The format `megatron`: what Megatron-LM and Megatron-Bridge print for an iteration, one line each.
+    """The format `megatron`: the line that Megatron-LM and Megatron-Bridge print for each iteration.
 
          [2026-04-27 00:00:01] iteration        1/       3 | ... | elapsed time per iteration (ms): 4000.0 | ...
 
     Iterations count from 1 and keep their printed numbers, so that users can find them. If the logging interval is n,
-    a line covers n iterations: its time is their mean, and it becomes one step with the number of the iteration it
-    was printed at. A window thus has one value per line, without invented ones. A newer line prints `now/average`;
-    the first is this iteration's.
+    a line covers n iterations: its time is their mean, and it becomes one step with the printed number. A window thus
+    has one value per line, without invented ones. Newer versions print `now/average`; the first value belongs to this
+    iteration.
     """
 
     name = "megatron"
     word = b"iteration "
     begins = HEAD
     start_lines = MEGATRON_START_LINES
-    seconds_are = "the mean of the iterations since the line before (log-interval), with the loading of their data"
+    seconds_are = "the mean of the iterations since the previous line (log-interval), including data loading"
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002 - one decimal of a ms for any value
         return MS_RESOLUTION_SECONDS
@@ -188,7 +189,7 @@ def _megatron_step(fields: Fields) -> int:
 
 
 def _loss(fields: Fields) -> float | None:
-    """Return the loss. None: the complete line has no loss, because it was not finite or not counted."""
+    """Return the loss; None if a complete line has no loss, because it was not finite or not counted."""
     loss = fields.optional(b"lm loss", b"loss")
     if loss is None and NAN not in fields:
         fields.refuse("truncated: no lm loss")

@@ -1,4 +1,4 @@
-"""LoRA in NeMo's words, for both engines: which knobs peft.* make which adapters, and what NeMo cannot adapt."""
+"""LoRA for both engines: convert the settings peft.* to adapters and back, and refuse what NeMo cannot adapt."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,8 +8,8 @@ from benchmarks.request.lora_words import ordered
 from benchmarks.request.settings import positive
 from benchmarks.values import Benchmark, Lora, Scalar
 
-# NeMo's names of adapted matrices -> flops.ADAPTED_MATRICES: Megatron's own matrices, or the parts of a fused one
-# with an adapter each.
+# NeMo's name of an adapted matrix -> its name in flops.ADAPTED_MATRICES. Each part of a fused matrix can have a
+# separate adapter.
 FUSED_TARGETS = {"linear_qkv": "query_key_value", "linear_fc1": "mlp_input"}
 SEPARATE_TARGETS = {
     "linear_q": "query",
@@ -29,7 +29,7 @@ AS_THEY_ARE = "linear_qkv,linear_proj,linear_fc1,linear_fc2"
 
 
 def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
-    """The adapters that the knobs peft.* state."""
+    """Return the adapters that the settings peft.* describe."""
     refuse_unstated(
         knobs,
         {
@@ -47,7 +47,7 @@ def of_knobs(knobs: Mapping[str, Scalar]) -> Lora:
 
 
 def settings_for(wanted: Lora) -> dict[str, Scalar]:
-    """The knobs peft.* that make these adapters."""
+    """Return the settings peft.* that describe these adapters."""
     if wanted.alpha != int(wanted.alpha):
         raise RequestError(
             f"NeMo needs a whole number for alpha, not {wanted.alpha:g}",
@@ -70,9 +70,9 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
     both = set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS)
     if both or not names or len(set(names)) < len(names) or not set(names) <= LORA_TARGETS.keys():
         raise RequestError(
-            f"peft.target_modules={text}: name each of {', '.join(LORA_TARGETS)} at most once",
+            f"peft.target_modules={text} is not a list of different names from {', '.join(LORA_TARGETS)}",
             where="--set=peft.target_modules",
-            why="NeMo adapts either Megatron's four matrices (LoRA) or parts of the fused ones (CanonicalLoRA)",
+            why="NeMo adapts either Megatron's fused matrices (LoRA) or their parts (CanonicalLoRA), but not both",
             next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
         )
     return names

@@ -9,7 +9,7 @@ from benchmarks.errors import RequestError
 from benchmarks.request.framework import whole
 from benchmarks.values import Benchmark, Hardware, Model, Scalar
 
-# Megatron's names of a model's dimensions. Stated in every run, so that they cannot be another's defaults.
+# Megatron's name of each model dimension. Every run states them all, so that no other model's defaults apply.
 DIMENSIONS = {
     "num_layers": "layers",
     "hidden_size": "hidden_size",
@@ -27,7 +27,7 @@ UNFUSED_ATTENTION = (
     "attention runs as unfused PyTorch matmuls, because a venv has no Transformer Engine (containers do)"
 )
 
-# How fp8 numbers are scaled -> the GPUs that can.
+# Scaling of fp8 numbers -> the GPUs that support it.
 HOPPER = frozenset({"h100", "h100_pcie", "h200"})
 BLACKWELL = frozenset({"b200", "b300", "gb200", "gb300"})
 FP8_SCALING_HARDWARE = {
@@ -39,7 +39,7 @@ FP8_SCALING_HARDWARE = {
 
 
 def dimensions(model: Model, place: str) -> dict[str, Scalar]:
-    """The settings that state a model's dimensions, below the engine's place for them."""
+    """Return the settings that state a model's dimensions, in the settings group `place`."""
     return {f"{place}.{theirs}": whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
 
 
@@ -50,7 +50,7 @@ def _listed() -> dict[str, dict[str, list[str]]]:
 
 
 def reserved(engine: str) -> dict[str, str]:
-    """Settings that cannot be set -> what to use instead."""
+    """Return each setting that --set refuses -> what to use instead."""
     return {name: instead for instead, names in _listed()[engine].items() for name in names}
 
 
@@ -59,14 +59,14 @@ def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[Request
     possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
     if scaling not in possible:
         yield RequestError(
-            f"{benchmark.hardware.title} has no fp8 scaling called '{scaling}'",
+            f"{benchmark.hardware.title} does not support the fp8 scaling '{scaling}'",
             where=f"--set={setting}",
-            why=f"it supports: {', '.join(possible) or 'no known scaling'}; their speeds differ",
+            why=f"supported scalings: {', '.join(possible) or 'none'}; the speed depends on the choice",
             next_command=f"--set={setting}={possible[0]}" if possible else "--dtype=bf16",
         )
 
 
-# --- what a CPU cannot do -----------------------------------------------------------------------
+# --- hardware -----------------------------------------------------------------------------------
 
 
 def refuses_hardware(engine: str, title: str, hardware: Hardware) -> RequestError | None:
@@ -81,7 +81,7 @@ def refuses_hardware(engine: str, title: str, hardware: Hardware) -> RequestErro
 
 
 def cpu_refusals(benchmark: Benchmark, recompute: str, context: str) -> Iterator[RequestError]:
-    """Refuse on a CPU what needs CUDA; the engine's names of two settings are given."""
+    """Refuse features that need CUDA. `recompute` and `context` are the engine's names of those settings."""
     dropout = benchmark.lora is not None and benchmark.lora.dropout > 0
     for asked, what, setting, why in (
         (
@@ -90,19 +90,19 @@ def cpu_refusals(benchmark: Benchmark, recompute: str, context: str) -> Iterator
             recompute,
             "Megatron saves CUDA's random state for it",
         ),
-        (benchmark.parallelism.context > 1, "context parallelism", context, "Transformer Engine shares the sequence"),
-        (dropout, "dropout", "peft.dropout", "Megatron uses CUDA's random state"),
+        (benchmark.parallelism.context > 1, "context parallelism", context, "only Transformer Engine supports it"),
+        (dropout, "dropout", "peft.dropout", "Megatron uses CUDA's random state for it"),
     ):
         if asked:
             place = f"--set={setting}"
             yield RequestError(f"{what} needs a GPU", where=place, why=why, next_command=place)
 
 
-# --- what Megatron's schedules ask for ------------------------------------------------------------
+# --- layouts and schedules ------------------------------------------------------------------------
 
 
 def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
-    """`place` is where the engine keeps the sizes: trainer.strategy or model."""
+    """Refuse layouts that Megatron cannot run. `place` is the group with the sizes: trainer.strategy or model."""
     share = benchmark.parallelism
     if share.virtual_pipeline > 1:
         yield from _interleaving(benchmark, place)
@@ -182,6 +182,6 @@ def fine_tuning_refusals(folder: Path) -> Iterator[RequestError]:
         yield RequestError(
             f"the folder has no {missing[0]}",
             where=f"--data={folder}",
-            why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)} (fields input and output, and their tokenizer)",
+            why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)}; JSON lines have the fields input and output",
             next_command="python launch/setup.py --model=llama3_70b --task=lora",
         )

@@ -11,10 +11,10 @@ from nemo_backend.bridge_planning import is_benchmark_recipe, lacks_transformer_
 from nemo_backend.layout import FSDP
 from nemo_backend.planning import attends_by_megatron
 
-# CUDA's context, NCCL's buffers and fragments take the rest: an estimate.
+# Estimated share of a GPU's memory for tensors. CUDA's context, NCCL's buffers and fragmentation take the rest.
 USABLE = 0.94
 
-# engine -> the groups with the settings of the model and the optimizer, and two switches.
+# Engine -> the settings groups of the model and of the optimizer; then engine -> the name of one setting.
 PLACES = {"nemo": ("model.config", "optim.config"), "bridge": ("model", "optimizer")}
 DISTRIBUTED = {"nemo": "optim.config.use_distributed_optimizer", "bridge": "ddp.use_distributed_optimizer"}
 FP8_RECIPES = {"nemo": "trainer.plugins.fp8_recipe", "bridge": "mixed_precision.fp8_recipe"}
@@ -32,8 +32,8 @@ ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj"
 ONE_BYTE = frozenset({"attention_norm", "mlp_norm", "mlp_product", "context_in_fp8"})
 SHARES = {"attention_norm": "attention_norm_share", "mlp_norm": "mlp_norm_share"}
 
-# The input of a matrix -> those of flops.ADAPTED_MATRICES that it is the input of. A frozen matrix keeps none, but an
-# adapter keeps its own.
+# Activation -> the matrices of flops.ADAPTED_MATRICES that read it. A frozen matrix does not keep its input, but an
+# adapter does.
 INPUT_OF = {
     "attention_norm": frozenset({"query_key_value", "query", "key", "value"}),
     "mlp_norm": frozenset({"mlp_input", "gate", "up"}),
@@ -43,11 +43,11 @@ INPUT_OF = {
 # Without sequence parallelism, each device of a tensor group holds these whole.
 HIDDEN_STATES = frozenset({"layer_input", "attention_norm", "out_proj", "mlp_norm", "mlpwo"})
 
-# In the backward pass of attention in Megatron's own matmuls: the buffer of the scores, their masked copy, and three
-# copies of their gradient.
+# Tensors as large as the scores in the backward pass of Megatron's unfused attention: the scores, their masked copy,
+# and three copies of their gradient.
 SCORE_COPIES = 5
 
-Settings = Mapping[str, Scalar]  # of the model, or of the optimizer, in Megatron's names
+Settings = Mapping[str, Scalar]  # settings of the model or the optimizer, by Megatron's names
 
 
 def storage(benchmark: Benchmark) -> Storage:
@@ -88,7 +88,7 @@ def storage(benchmark: Benchmark) -> Storage:
 
 
 def shards_sequences(benchmark: Benchmark) -> bool:
-    """Return whether a tensor group shares out sequences too; a plan for the Bridge turns it on."""
+    """Return whether the run uses sequence parallelism. On Megatron-Bridge, it is the default for tensor groups."""
     implied = benchmark.engine == "bridge" and benchmark.parallelism.tensor > 1
     return bool(benchmark.settings.knobs.get(f"{layout.PLACES[benchmark.engine]}.sequence_parallel", implied))
 
@@ -103,7 +103,7 @@ def _saved(benchmark: Benchmark, modules: set[str], unneeded: frozenset[str], *,
     if not fused:
         found |= {"rotated"}
     if benchmark.dtype == "fp8" and benchmark.lora is None and _scaling(benchmark) == "delayed":
-        found |= {"context_in_fp8"}  # with other scalings Megatron lets the matrix keep attention's output itself
+        found |= {"context_in_fp8"}  # with other scalings, no copy of attention's output is kept in fp8
     if benchmark.lora and shards_sequences(benchmark):
         found |= {share for name, share in SHARES.items() if name in found}
     return found
@@ -116,7 +116,7 @@ def _one_byte(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
 
 
 def _whole(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
-    """Without sequence parallelism, hidden states; with it, what adapters gather."""
+    """Return the activations that a device holds whole: hidden states, or those that adapters gather."""
     if not shards_sequences(benchmark):
         return HIDDEN_STATES
     return frozenset(SHARES) - unneeded if benchmark.lora else frozenset()
@@ -127,7 +127,7 @@ def _scaling(benchmark: Benchmark) -> Scalar | None:
 
 
 def is_distributed(benchmark: Benchmark) -> bool:
-    """Return whether the replicas share out the optimizer; pretraining on Megatron-Bridge does without saying so."""
+    """Return whether the replicas shard the optimizer state, the default for pretraining on Megatron-Bridge."""
     implied = benchmark.engine == "bridge" and benchmark.task == "pretrain"
     return bool(benchmark.settings.knobs.get(DISTRIBUTED[benchmark.engine], implied))
 
@@ -138,7 +138,7 @@ def below(place: str, knobs: Settings) -> dict[str, Scalar]:
 
 
 def _logit_number_bytes(benchmark: Benchmark, model: Settings) -> int:
-    """Transformer Engine's loss writes the gradient over the logits, in the type they have; others over a copy."""
+    """Return the bytes per logit. Transformer Engine's loss overwrites the logits; others add a float32 copy."""
     fused = model.get("cross_entropy_loss_fusion", True) and loss_of(benchmark, model) == "te"
     return compute_bytes(benchmark) + (0 if fused or benchmark.dtype == "fp32" else FLOAT32_BYTES)
 
@@ -150,7 +150,7 @@ def loss_of(benchmark: Benchmark, model: Settings) -> str:
 
 
 def _absent_layers(model: Settings, kept_whole: int) -> int:
-    """Layers whose activations wait in the host's memory. By the end of the forward pass they are all there."""
+    """Return the number of layers whose activations are in the host's memory at the end of the forward pass."""
     if not model.get("cpu_offloading", False) or not model.get("cpu_offloading_activations", True):
         return 0
     return min(int(model.get("cpu_offloading_num_layers", 0)), kept_whole)
@@ -164,11 +164,11 @@ MASTER = "main_params_dtype"
 
 
 def _optimizer_bytes(benchmark: Benchmark, optimizer: Settings) -> int:
-    """Two moments (one for SGD), and in mixed precision a master weight."""
+    """Return the bytes per parameter: two moments (one for SGD), and a master weight in mixed precision."""
     if optimizer.get("use_precision_aware_optimizer", False) and benchmark.dtype != "fp32":
         master = _number_bytes(optimizer.get(MASTER))
-        # It stores only the half of a float32 master weight that the bfloat16 weight lacks. With fp8 weights or
-        # Megatron FSDP, Megatron itself stores whole master weights.
+        # This optimizer stores only the half of a float32 master weight that the bfloat16 weight lacks. With fp8
+        # weights or Megatron FSDP, Megatron itself stores whole master weights.
         halves = optimizer.get("store_param_remainders", True) and master == FLOAT32_BYTES
         kept_by_megatron = benchmark.dtype == "fp8" or benchmark.settings.knobs.get(FSDP, False)
         moments = sum(_number_bytes(optimizer.get(name)) for name in MOMENTS)
@@ -178,7 +178,7 @@ def _optimizer_bytes(benchmark: Benchmark, optimizer: Settings) -> int:
 
 
 def _number_bytes(value: Scalar | None) -> int:
-    """Return the bytes of a type, by default float32, also for unknown types: see `_uncounted`."""
+    """Return the bytes of a number type; those of float32 if it is missing or unknown (see `_uncounted`)."""
     return NUMBER_BYTES.get(_type_name(value), FLOAT32_BYTES)
 
 
@@ -186,7 +186,7 @@ def _type_name(value: Scalar | None) -> str:
     return str(value or "float32").removeprefix("torch.")
 
 
-# Settings that change what a device holds, by how much is not known here.
+# Settings that change a device's memory by an unknown amount.
 NOT_COUNTED = ("cpu_offloading_weights", "distribute_saved_activations", "fine_grained_activation_offloading")
 
 
@@ -203,18 +203,18 @@ def _uncounted(benchmark: Benchmark, modules: set[str]) -> tuple[str, ...]:
     return tuple(f"{name}={text_of(knobs[name])}" for name in found)
 
 
-# --- what is computed again ---------------------------------------------------------------------
+# --- recomputation ------------------------------------------------------------------------------
 
-# The matmuls in the modules of selective recomputation. Megatron runs the whole forward pass of a module again,
-# including its last matmul, whose output is not needed.
+# Module of selective recomputation -> its matmuls. Megatron runs the whole forward pass of a module again, including
+# its last matmul, whose output is not needed.
 MODULES: dict[str, frozenset[str]] = {
     "core_attn": frozenset({"context"}),
     "mlp": frozenset({"mlpwi_0", "mlpwi_1", "mlpwo"}),
     "layernorm": frozenset(),
 }
 SELECTED = "core_attn"  # the default
-# What such a module then does not keep. The core of attention is a fused kernel, which keeps no scores anyway. The
-# MLP keeps what goes into its norm, which is fused with the matmul behind it; so there is no norm to compute apart.
+# Recomputed module -> activations that it does not keep. core_attn is a fused kernel, which never keeps scores. The
+# MLP keeps the input of its norm. `layernorm` saves nothing, because the norm is fused with the next matmul.
 NOT_KEPT: dict[str, frozenset[str]] = {"mlp": frozenset({"mlp_norm", "mlpwi", "mlp_product"})}
 
 
@@ -250,7 +250,7 @@ def _recomputed_layers(benchmark: Benchmark, model: Settings) -> int:
 
 
 def _recomputed_together(benchmark: Benchmark, model: Settings) -> int:
-    """`uniform` computes so many layers in a row again at once, from the first one's input."""
+    """Return how many consecutive layers are recomputed at once. `uniform` keeps only the input of the first one."""
     share = benchmark.parallelism
     if model.get("recompute_granularity") != "full" or model.get("recompute_method") != "uniform":
         return 1

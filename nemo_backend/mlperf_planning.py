@@ -1,12 +1,12 @@
-"""A Benchmark -> the phases of an MLPerf submission's job: what NVIDIA's run.sub does, for one experiment. Pure.
+"""A Benchmark -> the phases of an MLPerf submission's job, as NVIDIA's run.sub has them for one experiment. Pure.
 
-    check   in the container, on one node: its program, PyTorch, the GPUs, and the files of its mounts by their sizes
-    clear   on each node itself: the caches, and what the submission asks of the GPUs' clocks
-    nccl    all-reduce over all GPUs
-    train   run_and_time.sh, once per GPU, its output kept as result_0.txt
+    check   in the container on one node: check the program, PyTorch, the GPUs, and the sizes of all mounted files
+    clear   on each node, outside the container: clear the caches and set the boost slider of the GPUs
+    nccl    run NCCL's all-reduce test over all GPUs
+    train   run run_and_time.sh once per GPU, and keep its output as result_0.txt
 
-Further experiments are further runs (--repeats). The port of the rendezvous is a free one. Refusals that do not
-depend on MLPerf's rules are at the end of this file.
+Each further experiment is a separate run (--repeats). The rendezvous uses a free port. Refusals that do not depend on
+MLPerf's rules are at the end of this file.
 """
 
 import shlex
@@ -47,7 +47,7 @@ from nemo_backend import layout
 from nemo_backend.megatron import reserved as listed_as_reserved
 
 CLEAR, NCCL, TRAIN = "clear", "nccl", "train"
-RESULTS = "/results"  # where the submission leaves what it writes
+RESULTS = "/results"  # the submission's output folder in the container
 NCCL_ARGUMENTS = "-b 62M -e 2G -f 2 -d half"
 
 NAME_OF_HARDWARE = {"h100": "DGXH100", "h200": "DGXH200", "b200": "DGXB200", "gb200": "GB200", "gb300": "GB300"}
@@ -68,7 +68,7 @@ def submission_of(model: str) -> Submission:
 
 
 def settings() -> dict[str, str]:
-    """Every variable that --set may name, with its type."""
+    """Return every variable that --set accepts, with its type."""
     found: dict[str, str] = {}
     for submission in submissions().values():
         found |= setting_types(submission)
@@ -95,7 +95,7 @@ def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
 
 
 def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
-    """Data parallelism is what the other axes leave."""
+    """Return the layout. The data parallel size is the GPU count divided by all other sizes."""
     axes = {name: axis for one in submissions().values() for axis, name in one.knobs.layout().items()}
     named = {name: knobs[name] for name in axes if name in knobs}
     for name, size in named.items():
@@ -132,7 +132,7 @@ def _phase(benchmark: Benchmark, name: str, script: str, *words: str, environmen
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
     clears, boost = clears_caches(benchmark), int(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
-    if clears or boost:  # on every node itself, for everybody there
+    if clears or boost:  # on every node, for all its users
         found = _phase(benchmark, CLEAR, "mlperf_clear.sh", str(int(clears)), str(boost), environment={})
         once = {"tasks_per_node": 1, "devices_per_task": found.tasks_per_node}
         yield msgspec.structs.replace(found, **once, as_root=False, on_host=True, alone=True)
@@ -148,7 +148,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     machine = NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name)
     environment = {
         **{name: value for name, value in exported.items() if name not in OF_THE_JOB},
-        # As NVIDIA names its config_*.sh.
+        # In the form of NVIDIA's config_*.sh names.
         "DGXSYSTEM": f"{machine}_{benchmark.nodes}x{benchmark.gpus // benchmark.nodes}x{minibatch}"
         f"xtp{share.tensor}pp{share.pipeline}cp{share.context}",
         "MODEL_NAME": submission.name,
@@ -176,7 +176,7 @@ def check_phase(benchmark: Benchmark) -> Phase:
 
 
 def seen_inside(submission: Submission) -> Iterator[tuple[str, int | None]]:
-    """The files of configs/assets as the container sees them."""
+    """Yield the path in the container and the size of each mounted file that configs/assets lists."""
     places = sorted(submission.mounts, key=lambda mount: len(mount.folder), reverse=True)
     for asset in read_needs(configs(), f"nemo_mlperf_{submission.name}").assets:
         for part in asset.parts:
@@ -204,7 +204,7 @@ def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], 
     return follow_log(phase_dir / RESULT_FILE, MLLOG, attempt)
 
 
-# --- what a submission cannot be asked ----------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------
 
 
 def refuses_hardware(hardware: Hardware) -> RequestError | None:
@@ -251,7 +251,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"the submission of {submission.name} has no variable '{key}'",
                 where=f"--set={key}",
-                why="it belongs to another submission or engine, or train.py sets it, as it does for the adapters; "
+                why="it belongs to another submission or engine, or train.py sets it, as it sets the adapters; "
                 "--set=env.NAME=VALUE sets other variables of the container",
                 next_command=f"--set={key}",
             )
@@ -260,7 +260,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"{key} has no value for {benchmark.gpus} GPUs",
                 where=f"recipe {benchmark.recipe.name}",
-                why=f"it depends on the batch and the layout; pass --set={key}=VALUE, or a scale of the recipe",
+                why=f"it depends on the batch and the layout; pass --set={key}=VALUE, or a GPU count of the recipe",
             )
     if submission.knobs.max_steps is None and benchmark.batch.gradient_accumulation > 1:
         yield RequestError(
@@ -292,9 +292,9 @@ def _refuse_beyond_settings(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
     if not benchmark.data.startswith("/"):
         yield RequestError(
-            f"the data of {benchmark.model.name} needs a folder",
+            f"{benchmark.model.name} needs a folder with MLPerf's data",
             where="--data",
-            why=f"the {division_of(benchmark)} division trains on MLPerf's data: prepare it, then pass --data=DIR",
+            why=f"the {division_of(benchmark)} division trains on these data: prepare them, then pass --data=DIR",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name} "
             f"--task=mlperf --out=$PWD/{benchmark.model.name}",
         )

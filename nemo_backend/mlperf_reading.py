@@ -1,7 +1,7 @@
-"""Read the files of a submission's job: the ends of its checks, and the log of the run in result_0.txt.
+"""Read the result of a submission's run from its MLPerf log, result_0.txt.
 
-The program is NVIDIA's, so only its MLLOG is available; rank 0 writes it, and its steps are rank 0's. A run without a
-logged success and an evaluation at the target proves nothing, for any exit code.
+The program is NVIDIA's, so only its MLLOG lines are available. Rank 0 writes them, and the steps are those of rank 0.
+Regardless of the exit code, a run is valid only if it logs a success and an evaluation that reaches the target.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from benchmarks.values import Benchmark, MlperfEvaluation, MlperfOutcome, RunRec
 from nemo_backend.logs import read_log
 
 RESULT_FILE = "result_0.txt"
-NCCL_LOG = "nccl/rank-0.log"  # of the phase before
-SPREAD = 1e-9  # of a learning rate that was printed and read back
+NCCL_LOG = "nccl/rank-0.log"  # from the phase before training
+SPREAD = 1e-9  # tolerance for a learning rate that was printed and read back
 
 
 def read_run(
@@ -50,7 +50,7 @@ def _no_result(why: str) -> WorkerEnd:
     return WorkerEnd(rank=0, status="error", message=f"the submission ended without a result: {why}")
 
 
-# --- what became of it --------------------------------------------------------------------------
+# --- the outcome --------------------------------------------------------------------------------
 
 
 def _outcome(benchmark: Benchmark, definition: MlperfBenchmark, run: LoggedRun) -> MlperfOutcome:

@@ -1,10 +1,10 @@
 #!/bin/bash
-# In the submission's container, once a GPU: its own run_and_time.sh, as run.sub starts it. launch/slurm/task.sh has set
-# what slurm2pytorch would (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), with a port that is free.
-#   mlperf_task.sh WORKDIR LOGGER      LOGGER writes cache_clear where the caches were cleared; none: they were not
+# Run the submission's own run_and_time.sh, as run.sub does, once per GPU in its container. launch/slurm/task.sh has
+# set the variables of slurm2pytorch (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), with a free port.
+#   mlperf_task.sh WORKDIR LOGGER      LOGGER is the package that logs cache_clear; none if no caches were cleared
 set -u
 workdir=$1 logger=$2
-# All ranks must draw the same, and each run another: a run is a job.
+# All ranks of a run need the same seed, and each run a different one. A run is one job.
 export SEED=${SEED:-${SLURM_JOB_ID:?}}
 cd "$workdir" || exit 1
 

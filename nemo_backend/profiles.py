@@ -1,4 +1,4 @@
-"""The phase that trains, of either engine, its worker's command, and what --profile does to them. Pure."""
+"""The training phase of NeMo and Megatron-Bridge, the worker's command, and their changes for --profile. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,14 +19,14 @@ NCCL = "nccl"
 def perf_phase(
     benchmark: Benchmark, command: list[str], environment: Mapping[str, str], mounts: Sequence[str] = ()
 ) -> Phase:
-    """One process per GPU, under nsys if the benchmark is recorded. On a CPU each device is a process too."""
+    """Return a phase with one process per GPU (or CPU device), under nsys if the benchmark records a profile."""
     profiling = benchmark.instruments.profiling
     if profiling is not None:
         report = f"{{phase_dir}}/{report_name(benchmark)}"
         command = under_nsys(profiling, report, command, on_gpu=benchmark.hardware.kind == "gpu")
     traced = (
         nccl_trace_environment() if benchmark.instruments.profile == NCCL else {}
-    )  # nothing that a site says undoes them
+    )  # last, so that the site's variables cannot replace them
     return Phase(
         name="perf",
         command=command,
@@ -41,7 +41,7 @@ def perf_phase(
 
 
 def worker_command(benchmark: Benchmark, worker: str, own: list[str], settings: list[str]) -> list[str]:
-    """Return the command of an engine's worker, with the options that both workers take, then its `own`."""
+    """Return the command of an engine's worker: the options of both workers, the `own` ones, then the settings."""
     return [
         *program(f"nemo_backend/inside/{worker}"),
         "--events_dir={phase_dir}",
@@ -61,7 +61,7 @@ def worker_command(benchmark: Benchmark, worker: str, own: list[str], settings: 
 
 
 def _recording(profiling: Profiling | None) -> list[str]:
-    """Return a worker's options for a recording: where to begin and end, on which ranks, and which steps to mark."""
+    """Return the worker's options for a profile: the recorded steps and ranks, and the steps it disturbs."""
     if profiling is None:
         return []
     disturbed = disturbed_steps(profiling)

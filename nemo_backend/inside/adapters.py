@@ -1,9 +1,9 @@
-"""Inside NeMo: separate adapters for query, key, value, gate and up, which Megatron has as two fused matrices.
+"""Separate adapters for query, key, value, gate and up, which Megatron stores in two fused matrices.
 
 NeMo's CanonicalLoRA adds such adapters to the wrong heads: Megatron stores each group's queries, key and value
-together, but NeMo 2.7.3 assumes all queries first, then all keys, then all values. With one group that is the same;
-with more, the adapter of a query changes a key. It also calls adapters that were not requested. This module corrects
-both without changing NeMo's source. Loaded by path.
+together, but NeMo 2.7.3 assumes all queries first, then all keys, then all values. With one group, both orders are
+the same; with more, a query's adapter changes a key. NeMo also calls adapters that were not requested. This module
+corrects both without changing NeMo's source. Loaded by path inside NeMo's environment.
 """
 
 import types
@@ -25,7 +25,7 @@ def are_separate(fields):
 
 
 def separate(fields, *, in_order=True):
-    """NeMo's CanonicalLoRA, which puts its adapters where Megatron has the matrices; or where NeMo itself does."""
+    """Return NeMo's CanonicalLoRA, corrected to Megatron's order unless `in_order` is false."""
     from nemo.collections.llm.peft import canonical_lora
 
     found = canonical_lora.CanonicalLoRA(**fields)
@@ -35,7 +35,7 @@ def separate(fields, *, in_order=True):
 
 
 def put_right(peft, canonical_lora):
-    """Each wrapper that it makes of a fused matrix gets the forward pass that knows Megatron's order."""
+    """Give each wrapper of a fused matrix a forward pass that follows Megatron's order."""
     own = peft.transform
     ordered = {
         canonical_lora.LoRALinearSplitQKV: attention_forward,
@@ -52,7 +52,7 @@ def put_right(peft, canonical_lora):
 
 
 def attention_forward(wrapper, x):
-    """Group by group: its queries, its key, its value."""
+    """Add the adapters' outputs in Megatron's order: for each group its queries, its key, its value."""
     import torch
 
     output, bias, normed = wrapper.base_linear_forward(x)

@@ -1,7 +1,7 @@
-"""Before the other nodes of a job are used: can Megatron-Bridge, on this one, build what the plan says?
+"""Check on one node, before the job uses the others, whether Megatron-Bridge can build the run's configuration.
 
-Runs inside Megatron-Bridge's environment, loaded by bridge_worker.py for --check. The configuration is the run's,
-made by the same code. Bridge then resolves it for all processes of the run, as it does first in training.
+Runs inside Megatron-Bridge's environment, loaded by bridge_worker.py for --check. It makes the configuration with the
+code of the run. Bridge then resolves it for all processes of the run, which is its first action in training.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ LOCAL = "model.transformer_impl=local"
 
 
 def look(options, work, kit):
-    """{versions, devices}, or the first thing that is wrong."""
+    """Return the versions and the devices. Raise CheckFailure for the first problem."""
     asked = kit.load(HERE / "nemo_check.py")
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
         versions = asked.list_versions(PACKAGES, kit)
@@ -47,7 +47,7 @@ def resolve(found):
 
 
 def unmet(found, words):
-    """Return the overrides that a configuration does not hold, because Bridge ignored them."""
+    """Return a sentence for each override that Bridge ignored."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     wrong = []
@@ -61,7 +61,7 @@ def unmet(found, words):
 
 
 def comparable(value):
-    """Return a value as an override's text has it: a dtype by its name, a tuple as a list."""
+    """Return a value in the form that a parsed override has: a dtype as its name, a tuple as a list."""
     if isinstance(value, bool | int | float) or value is None:
         return value
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Trains a few steps with Megatron-Bridge's own model and optimizer, and reports what it computed.
+"""Train a few steps with Megatron-Bridge's own model and optimizer, and report the numbers they compute.
 
-Run by path inside Megatron-Bridge's environment, with the options of bridge_worker.py. work_program.py has what NeMo
-shares with it; benchmarks/equivalence/work.py describes the request and the report.
+It runs by path inside Megatron-Bridge's environment, with the options of bridge_worker.py. work_program.py has the
+code that NeMo shares. benchmarks/equivalence/work.py describes the request and the report.
 """
 
 import os
@@ -15,7 +15,7 @@ import worker_kit as kit  # noqa: E402
 shared = kit.load(HERE / "work_program.py")
 worker = kit.load(HERE / "bridge_worker.py")
 
-# What a case says -> where Bridge's configuration has it.
+# Field of a case -> field of Bridge's configuration.
 OF_CASE = {
     "learning_rate": "optimizer.lr",
     "adam_beta1": "optimizer.adam_beta1",
@@ -29,7 +29,7 @@ OF_CASE = {
     "norm_epsilon": "model.layernorm_epsilon",
     "adapter_alpha": "peft.alpha",
 }
-# One process has the whole optimizer, and reads gradients from the parameters.
+# Settings with which one process has the whole optimizer and finds gradients in the parameters.
 PLAIN = {
     "optimizer.min_lr": 0.0,
     "optimizer.use_distributed_optimizer": False,
@@ -61,7 +61,7 @@ class BridgeTraining(shared.Training):
         from megatron.core import parallel_state
 
         if parallel_state.model_parallel_is_initialized():
-            destroy_global_state()  # of the case before
+            destroy_global_state()  # from the previous case
         found = configuration_for_case(options, case)
         if found.peft:
             worker.begin_with_random_weights(found, trains_base=case.get("trains_base", False))
@@ -92,7 +92,7 @@ class BridgeTraining(shared.Training):
 
 
 def one_after_the_other(_wrapper, query, key, value):
-    """Put all queries first, as NeMo's CanonicalLoRA does, which Megatron's matrix does not."""
+    """Join all queries, then keys, then values: the order of NeMo's CanonicalLoRA, which is not Megatron's."""
     import torch
 
     return torch.cat([query, key, value], dim=-1)

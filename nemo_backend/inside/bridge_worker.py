@@ -1,9 +1,9 @@
-"""Run Megatron-Bridge's own pretrain() and record what happened, one JSON line per event.
+"""Run Megatron-Bridge's own pretrain(), and write one JSON line per event.
 
 It runs by path inside Megatron-Bridge's environment (`python -P bridge_worker.py --recipe=NAME ... -- key=value ...`)
 with only the standard library and Megatron-Bridge. The configuration is a recipe of Megatron-Bridge with the run's
-overrides, resolved as its scripts/training/run_recipe.py does. That script has no way to add a clock. worker.py holds
-what both engines share, and cpu_redirect.py what a CPU or a virtual environment lacks.
+overrides, resolved as in its scripts/training/run_recipe.py, which has no way to add a clock. worker.py has the code
+that both engines share. cpu_redirect.py replaces the parts that a CPU or a virtual environment lacks.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import worker_kit as kit  # noqa: E402
 shared = kit.load(HERE / "worker.py")
 
 PRETRAINED = "checkpoint.pretrained_checkpoint="
-# Adapters of parts of a fused matrix.
+# Names of targets that are parts of a fused matrix.
 SEPARATE_TARGETS = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
 
 
@@ -50,7 +50,7 @@ def configuration(options):
 
 
 def recipe_function(options):
-    """Return a recipe by its name. A benchmark recipe has the name of its hardware, and is not in the library."""
+    """Return the recipe of the requested name, from Bridge's library or from its benchmark recipes."""
     from megatron.bridge.perf_recipes import llama as tuned
     from megatron.bridge.recipes import llama as library
 
@@ -63,7 +63,7 @@ def recipe_function(options):
 
 
 def begin_with_a_plain_llama():
-    """Recipes begin with a gated configuration. A model without one has all its dimensions in the overrides."""
+    """Make recipes begin with a plain Llama instead of a gated configuration; the overrides set all dimensions."""
     from megatron.bridge import AutoBridge
     from transformers import LlamaConfig
 
@@ -72,7 +72,7 @@ def begin_with_a_plain_llama():
 
 
 def dataset(recipe, preset):
-    """Return the preset's data, loaded as the recipe loads its own."""
+    """Return the preset's dataset, with the loader settings of the recipe's own dataset."""
     from megatron.bridge.recipes.utils.dataset_utils import build_dataset_config
 
     made = build_dataset_config(recipe, preset)
@@ -83,7 +83,7 @@ def dataset(recipe, preset):
 
 
 def begin_with_random_weights(found, *, trains_base=False):
-    """Bridge reads a checkpoint before it makes adapters. Make them without it, on the weights as they are."""
+    """Make Bridge add adapters to the model's random weights. By default, Bridge first reads a checkpoint."""
     from megatron.bridge.training import setup
 
     def adapted(model):
@@ -100,7 +100,7 @@ def begin_with_random_weights(found, *, trains_base=False):
 
 
 def step_clock(work):
-    """A callback: it stamps the end of every step once the device has done it."""
+    """Return a callback that records the end of each step after the device has finished it."""
     import torch
     from megatron.bridge.training.callbacks import Callback
 
@@ -129,7 +129,7 @@ def step_clock(work):
 
 
 class Work(shared.Work):
-    """One training: Bridge's own loop with timed steps."""
+    """Runs Bridge's own training loop with timed steps."""
 
     def train(self):
         found = self.prepared(self.imported())
@@ -139,7 +139,7 @@ class Work(shared.Work):
         pretrain(found, forward_step, callbacks=[step_clock(self)])
 
     def imported(self):
-        """Join the processes, import Bridge, and return whether this is a CPU."""
+        """Join the processes, import Bridge, and return whether the run uses a CPU."""
         self.redirect = kit.load(HERE / "cpu_redirect.py")
         on_cpu = self.join(self.redirect)
         self.redirect.before_bridge()
@@ -170,12 +170,12 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
     parser.add_argument("--recipe", required=True)
-    parser.add_argument("--library", action="store_true", help="the recipe is of megatron.bridge.recipes")
-    parser.add_argument("--dataset", default="", help="another kind of data than the recipe's, such as mock")
-    parser.add_argument("--stated_model", action="store_true", help="read no configuration of Hugging Face")
-    parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
+    parser.add_argument("--library", action="store_true", help="take the recipe from megatron.bridge.recipes")
+    parser.add_argument("--dataset", default="", help="data to use instead of the recipe's, such as mock")
+    parser.add_argument("--stated_model", action="store_true", help="do not read a configuration from Hugging Face")
+    parser.add_argument("--data", required=True, help="mock, or the folder of a dataset")
     parser.add_argument("--tokens_per_step", type=int, required=True)
-    parser.add_argument("--recorded_steps", default="", help="by nsys, such as 45-49")
+    parser.add_argument("--recorded_steps", default="", help="steps that nsys records, such as 45-49")
     return parser.parse_args(argv)
 
 

@@ -1,8 +1,7 @@
 """Settings -> the objects that NeMo trains with: model, data, trainer, optimizer, adapters.
 
-Runs inside NeMo's environment, loaded by its path. A setting is `group.name=value`; its group says which
-of NeMo's classes takes it (GROUPS), and the class takes it under its own name. Nothing is defaulted here:
-what is not set is left to NeMo.
+Loaded by path inside NeMo's environment. A setting is `group.name=value`: the group selects one of NeMo's
+classes (GROUPS), and the name is an argument of that class. Settings that are not passed keep NeMo's defaults.
 """
 
 import importlib
@@ -10,8 +9,8 @@ import importlib.util
 import json
 from pathlib import Path
 
-# The beginning of a setting -> the class or function of NeMo or Megatron-core that takes what follows.
-# list_settings.py asks the same classes what there is to set.
+# Group of settings -> the class of NeMo or Megatron-core that takes them as arguments.
+# list_settings.py lists the arguments of the same classes.
 GROUPS = {
     "trainer": "nemo.lightning.Trainer",
     "trainer.strategy": "nemo.lightning.MegatronStrategy",
@@ -25,13 +24,13 @@ GROUPS = {
     "comm_overlap": "nemo.lightning.pytorch.callbacks.megatron_comm_overlap.MegatronCommOverlapCallback",
     "garbage_collection": "nemo.lightning.pytorch.callbacks.garbage_collection.GarbageCollectionCallback",
 }
-MODEL_CLASS = "model.config_class"  # the name of another configuration class than that of the group model.config
+MODEL_CLASS = "model.config_class"  # the setting that names the model's own configuration class
 OVERLAP_CONFIGS = "nemo.collections.llm.recipes.tp_overlap_configs.userbuffers"
 MOCK = "mock"
 
 
 def grouped(words):
-    """`group.name=value` words -> {group: {name: value}}; the longest group that fits takes a setting."""
+    """Return {group: {name: value}} of `group.name=value` words. The longest matching group gets the setting."""
     found = {group: {} for group in GROUPS}
     for word in words:
         key, _, text = word.partition("=")
@@ -45,7 +44,7 @@ def grouped(words):
 
 
 def value_of(name, text):
-    """A setting's text as NeMo wants it: `none`, true, 3, 0.1, a dtype by its name, a,b as a list, or text."""
+    """Return the value that a setting's text means: none, a boolean, a number, a dtype, a list of a,b, or text."""
     if text == "none":
         return None
     if name.endswith("dtype"):
@@ -79,7 +78,7 @@ def adapters_of(settings, adapters, **order):
 
 
 def tokenizer_of(vocabulary_size):
-    """Data is made of token numbers already, so no tokenizer is needed but its size; the last one ends a document."""
+    """Return a tokenizer that only has a size, because the data are token numbers. The last one ends a document."""
     from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer
 
     return NullTokenizer(vocabulary_size - 1)
@@ -98,7 +97,7 @@ def model_of(settings, tokenizer):
 
 
 def config_fields(settings, kind):
-    """Megatron-core 0.15 has another name for a CUDA graph, and refuses the old one when NeMo checks it again."""
+    """Return the configuration's fields. Megatron-core 0.15 renamed that of CUDA graphs and refuses the old name."""
     fields = dict(settings["model.config"])
     if hasattr(kind, "cuda_graph_impl") and fields.get("enable_cuda_graph"):
         del fields["enable_cuda_graph"]
@@ -111,7 +110,7 @@ def trainer_of(settings, callbacks):
     from nemo.lightning import MegatronStrategy, Trainer
     from nemo.utils.exp_manager import TimingCallback
 
-    # The worker has joined the processes: a Slurm or torchrun that Lightning may find has nothing to say.
+    # The worker has set the rendezvous, so Lightning must not use variables of Slurm or torchrun.
     strategy = {"cluster_environment": LightningEnvironment(), **settings["trainer.strategy"]}
     if settings["trainer.strategy.ddp"]:
         strategy["ddp"] = made(settings, "trainer.strategy.ddp")
@@ -134,7 +133,7 @@ def data_of(settings, data, task, tokenizer):
 
 
 def mock_data(settings, tokenizer):
-    """Random tokens of the recipe's shape. One global batch that repeats, as MaxText's synthetic data does."""
+    """Return random tokens of the recipe's shape: one global batch that repeats, like MaxText's synthetic data."""
     from nemo.collections.llm import MockDataModule
     from nemo.collections.llm.gpt.data.mock import _MockGPTDataset
 
@@ -146,7 +145,7 @@ def mock_data(settings, tokenizer):
 
     class OneBatch(MockDataModule):
         def setup(self, stage=""):  # noqa: ARG002 - Lightning's signature
-            # NeMo 2.7.3 passes the attention mask by position, into the seed: without TE there is no mask then.
+            # NeMo 2.7.3 passes create_attention_mask in the position of the seed, so that no mask is made.
             samples = {"train": self.num_train_samples, "valid": self.num_val_samples, "test": self.num_test_samples}
             self._train_ds, self._validation_ds, self._test_ds = (
                 Repeating(tokenizer, name, count, self.seq_length, create_attention_mask=self.create_attention_mask)
@@ -157,7 +156,7 @@ def mock_data(settings, tokenizer):
 
 
 def text_data(settings, folder, tokenizer):
-    """Megatron's .bin/.idx pairs."""
+    """Return the data module for a folder of .bin and .idx pairs."""
     from nemo.collections.llm import PreTrainingDataModule
 
     return PreTrainingDataModule(
@@ -171,7 +170,7 @@ def text_data(settings, folder, tokenizer):
 
 
 def squad_data(settings, folder):
-    """Questions and answers as training.jsonl and validation.jsonl, packed to whole sequences where TE can."""
+    """Return the data module for training.jsonl and validation.jsonl, packed if Transformer Engine is installed."""
     from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer
     from nemo.collections.llm.gpt.data import FineTuningDataModule
     from nemo.collections.llm.gpt.data.packed_sequence import PackedSequenceSpecs

@@ -1,8 +1,8 @@
-"""Lets NeMo and Megatron train on a CPU: their requests for a CUDA device are answered with the CPU.
+"""Let NeMo and Megatron train on a CPU: answer their requests for a CUDA device with the CPU.
 
-NeMo 2.x, Megatron-Bridge and Megatron-core ask for torch.cuda.current_device(), .to("cuda"), streams and pinned
-memory without asking whether there is a GPU. No model, optimizer, loss or loop code is replaced here. Where CUDA
-exists, `install` does nothing. Each stand-in for Bridge replaces only what its environment lacks.
+NeMo 2.x, Megatron-Bridge and Megatron-core call torch.cuda.current_device(), .to("cuda"), streams and pinned memory
+without checking for a GPU. No code of models, optimizers, losses or loops is replaced here. If CUDA is available,
+`install` does nothing. Each replacement for Bridge is used only if its environment lacks the original.
 """
 
 import builtins
@@ -20,7 +20,7 @@ NOTE = "requests for a CUDA device were answered with the CPU"
 
 
 def install():
-    """Whether the redirect is active: never where CUDA exists."""
+    """Install the redirect unless CUDA is available, and return whether it is installed."""
     if torch.cuda.is_available():
         return False
     answers = {
@@ -44,11 +44,11 @@ def install():
 
 def _nothing_to_compile_for(*_args, **_kwargs):
     """Fail the compilation of CUDA code that Megatron-core tries on import; it continues without that code."""
-    raise RuntimeError("there is no CUDA here")
+    raise RuntimeError("CUDA is not available")
 
 
 class CudaToCpu(TorchFunctionMode):
-    """Sees every call of a torch function, and changes nothing but the device it names."""
+    """Redirects torch calls that name a CUDA device or pinned memory. All others run as they are."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -73,7 +73,7 @@ def _names_cuda(device):
 
 
 class _Stream:
-    """A stream or an event of a device without streams: all work is done when a call returns."""
+    """A stream or an event for a CPU, where all work is done when a call returns."""
 
     device = CPU
     cuda_stream = 0
@@ -93,15 +93,15 @@ class _Stream:
         return True
 
 
-# --- what Megatron-Bridge 0.6 needs without Transformer Engine, without CUDA, or outside of its container -----------
+# --- Megatron-Bridge 0.6 without Transformer Engine, without CUDA, or outside of its container ----------------------
 
 
 def before_bridge():
-    """Stand in for packages that Bridge imports without asking for them. It comes before the first import of it."""
+    """Replace missing packages that Bridge imports without a check. Call this before Bridge is imported."""
     if not importlib.util.find_spec("transformer_engine"):
         _answer_the_import_of_transformer_engine()
     if not importlib.util.find_spec("nvidia_resiliency_ext"):
-        # pretrain.py imports a class of it for a type hint. Its wheel needs a newer C library than Debian 12 has.
+        # pretrain.py imports one of its classes for a type hint. The wheel needs a newer C library than Debian 12's.
         package, inprocess = (types.ModuleType(f"nvidia_resiliency_ext{end}") for end in ("", ".inprocess"))
         package.__path__, package.inprocess = [], inprocess
         inprocess.CallWrapper = type("CallWrapper", (), {})
@@ -109,7 +109,7 @@ def before_bridge():
 
 
 def _answer_the_import_of_transformer_engine():
-    """peft/lora_layers.py imports it without asking. Megatron-core asks, and must still see that it is missing."""
+    """Replace Transformer Engine in peft/lora_layers.py, but not in Megatron-core, which checks for it."""
     real = builtins.__import__
 
     def imported(name, *rest, **named):
@@ -129,31 +129,31 @@ class _Absent(type):
 
 
 class _NoTransformerEngine(metaclass=_Absent):
-    """transformer_engine.pytorch, and each class in it: nothing is an instance of it."""
+    """Replaces transformer_engine.pytorch and each class in it. No object is an instance of it."""
 
 
 def adapt_bridge(on_cpu):
-    """Adapt Bridge to its environment, once it is imported."""
+    """Adapt Bridge to its environment. Call this after Bridge is imported."""
     from megatron.bridge.peft import utils
     from megatron.bridge.training import initialize, setup
 
     if not importlib.util.find_spec("transformer_engine"):
-        # Megatron-core has the names of Transformer Engine as None, which Bridge takes for classes.
+        # Megatron-core sets the names of Transformer Engine's classes to None, but Bridge uses them as classes.
         utils.HAVE_TE = False
     with contextlib.suppress(ImportError):
         from megatron.core.datasets import helpers_cpp  # noqa: F401
 
-        # Bridge runs `make` for these, and exits if that fails. The wheel has them compiled, and no Makefile.
+        # Bridge runs `make` for these helpers and exits if it fails. The wheel has them compiled, but no Makefile.
         initialize.compile_helpers = lambda: None
     if on_cpu:
-        # Bridge does not pass on that no GPU is needed.
+        # Bridge does not pass this option to Megatron.
         started = initialize.initialize_megatron
         setup.initialize_megatron = lambda *a, **k: started(*a, **{**k, "allow_no_cuda": True})
         fork_no_random_state()
 
 
 def fork_no_random_state():
-    """Megatron's random state is CUDA's own. Without dropout, one that forks nothing will do."""
+    """Replace Megatron's random state, which needs CUDA, by one that forks nothing. Dropout must be off."""
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
     initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)

@@ -1,10 +1,11 @@
-"""Prints nemo_settings.yml: every setting of NeMo and Megatron-core that a recipe or --set may name, with its type; a
-test compares the two. Runs by path inside NeMo's environment, after a change of the pins, from the repository's root:
+"""Print nemo_settings.yml: every setting of NeMo and Megatron-core that a recipe or --set may name, with its type.
+
+After a change of the pins, run it by path inside NeMo's environment, in the root of the repository:
 
     python -P nemo_backend/inside/list_settings.py > nemo_backend/nemo_settings.yml
 
-A setting is named by its group (build.py: GROUPS) and the name its class takes it under. Values that only
-code can express are excluded. Defaults come from the frameworks.
+The name of a setting is its group (build.py: GROUPS) and the name of an argument of the group's class. Settings
+that only code can express are excluded.
 """
 
 import contextlib
@@ -54,7 +55,7 @@ def annotations(kind: type) -> dict[str, object]:
 
 
 def resolved(annotation: object, names: dict[str, Any]) -> object:
-    """Return an annotation that is written as text, or None if its names are only imported for type checkers."""
+    """Return the type of an annotation, or None if its text has names that only type checkers import."""
     if not isinstance(annotation, str):
         return annotation
     try:

@@ -1,8 +1,8 @@
-"""Before the other nodes of a job are used: can NeMo, on this one, build what the plan says?
+"""Check on one node, before the job uses the others, whether NeMo can build the objects of the run.
 
-Runs inside NeMo's environment, loaded by worker.py for --check. The objects are those of the run, made by the same
-code; then NeMo does with them what it does first in a run, up to the first thing that needs the other processes: the
-layout, the precision and the overlap reach the model's configuration, and the batch is divided.
+Runs inside NeMo's environment, loaded by worker.py for --check. It makes the objects with the code of the run. NeMo
+then prepares them as in a run, up to the first action that needs other processes: it copies the layout, the precision
+and the overlap to the model's configuration, and divides the batch.
 """
 
 PACKAGES = (
@@ -14,7 +14,7 @@ CPU = ["cpu"]  # the device names of a benchmark for a CPU
 
 
 def look(options, work, objects, kit):
-    """{versions, devices}, or the first thing that is wrong."""
+    """Return the versions and the devices. Raise CheckFailure for the first problem."""
     with kit.checking("torch cannot be imported", ANOTHER_IMAGE):
         versions = list_versions(PACKAGES, kit)
     devices = find_devices(options.tasks_per_node, options.device_name, kit)
@@ -71,7 +71,7 @@ def overruled(settings, config, build):
     ]
 
 
-# --- what is asked of torch and of the node; of Megatron-Bridge too -------------------------------
+# --- checks of torch and the node, which bridge_check.py also uses ---------------------------------
 
 
 def list_versions(packages, kit):
@@ -102,7 +102,7 @@ def find_devices(count, names, kit):
 
 
 def import_transformer_engine(reasons, kit):
-    """Imported where the run needs it: a build that does not fit torch fails here as it would in the run."""
+    """Import Transformer Engine if the run needs it, so that a build that does not fit torch fails here."""
     if not reasons:
         return
     what = f"Transformer Engine cannot be imported, and {reasons[0]} needs it"

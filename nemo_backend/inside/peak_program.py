@@ -1,4 +1,4 @@
-"""Measures the matmul rate of one device with torch, in the way Megatron multiplies: its weights are [out, in].
+"""Measure the matmul rate of one device with torch. As in Megatron, weights have the shape [out, in].
 
 It runs by path inside the framework's environment, with only the standard library and torch:
 `python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
@@ -24,7 +24,7 @@ class Torch(turns.Device):
     def __init__(self, platform: str) -> None:
         super().__init__(platform)
         self._torch: Any = import_module("torch")
-        self._torch.set_float32_matmul_precision("highest")  # fp32 is fp32, not TF32
+        self._torch.set_float32_matmul_precision("highest")  # full fp32 instead of TF32
         if self.on_cpu:
             self._torch.set_num_threads(turns.cores())
         elif not self._torch.cuda.is_available():
@@ -50,13 +50,13 @@ class Torch(turns.Device):
         return self._timer(lambda: torch._scaled_mm(left, weights.t(), **scaled))
 
     def _matrix(self, size: tuple[int, int], dtype: str) -> Any:
-        """Random, because a GPU is faster on zeros."""
+        """Return a random matrix, because a GPU is faster on zeros."""
         device = "cpu" if self.on_cpu else "cuda"
         made = self._torch.empty(size, dtype=self._torch.bfloat16, device=device).uniform_(-1, 1)
         return made.to(getattr(self._torch, turns.TYPES[dtype]))
 
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
-        """A GPU works after the calls have returned, so that they are waited for."""
+        """Return a function that times a number of calls. It waits for the GPU, which works after they return."""
         torch = self._torch
 
         def timed(calls: int) -> float:

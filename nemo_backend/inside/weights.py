@@ -1,8 +1,8 @@
-"""Inside NeMo: the weights of a model by neutral names, and a model that begins with given ones."""
+"""Convert a model's weights between Megatron's names and neutral names, and load weights into a model."""
 
 import numpy as np
 
-# A neutral name -> Megatron's, of what both have as it is: of the model, and of each layer.
+# Neutral name -> Megatron's name of a weight with the same layout: of the whole model, and of each layer.
 OF_THE_MODEL = {
     "embedding": "embedding.word_embeddings.weight",
     "final_norm": "decoder.final_layernorm.weight",
@@ -13,7 +13,7 @@ OF_A_LAYER = {
     "mlp_norm": "pre_mlp_layernorm.weight",
     "down": "mlp.linear_fc2.weight",
 }
-# Where NeMo has the two matrices of an adapter, of a neutral name.
+# Neutral name -> the module of NeMo with the two matrices of its adapter.
 ADAPTERS = {
     "query": "self_attention.linear_qkv.adapter.adapter_q",
     "key": "self_attention.linear_qkv.adapter.adapter_k",
@@ -44,7 +44,7 @@ class Sizes:
 
 
 def names(sizes):
-    """{neutral name: Megatron's} of every matrix that both have as it is, and of every adapter's."""
+    """Return {neutral name: Megatron's name} of the weights with the same layout, including those of adapters."""
     in_layer = OF_A_LAYER | {
         ours + end: f"{place}.{matrix}" for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
     }
@@ -56,13 +56,13 @@ def names(sizes):
 
 
 def neutral(tensors, sizes):
-    """Megatron's arrays by name -> the same by neutral names."""
+    """Return Megatron's arrays by neutral name, with the fused matrices split."""
     tensors = {name.replace(WRAPPED, "."): tensor for name, tensor in tensors.items()}
     found = {ours: tensors[theirs] for ours, theirs in names(sizes).items() if theirs in tensors}
     for layer in range(sizes.layers):
         place, name = f"decoder.layers.{layer}.", f"layers.{layer}."
         if place + QKV not in tensors:
-            continue  # frozen: these are gradients
+            continue  # the tensors are gradients, and this weight is frozen
         # Each group holds its query heads, then its key, then its value.
         grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
         found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
@@ -73,7 +73,7 @@ def neutral(tensors, sizes):
 
 
 def of_megatron(weights, sizes):
-    """The way back."""
+    """Return the arrays of neutral names by Megatron's names, with the fused matrices joined."""
     found = {theirs: weights[ours] for ours, theirs in names(sizes).items() if ours in weights}
     for layer in range(sizes.layers):
         place, name = f"decoder.layers.{layer}.", f"layers.{layer}."
@@ -86,7 +86,7 @@ def of_megatron(weights, sizes):
 
 
 def parameters_of(gpt):
-    """Return a weight as float32; for a bf16 weight, the optimizer's copy if it exists."""
+    """Return every weight as float32. For a bf16 weight, use the optimizer's copy if it exists."""
     return {name: array_of(getattr(parameter, "main_param", parameter)) for name, parameter in gpt.named_parameters()}
 
 
@@ -99,12 +99,12 @@ def load_parameters(gpt, tensors):
 
 
 def fill(parameters, tensors):
-    """Every parameter gets its array, and every array has its parameter: a name too many or too few ends it."""
+    """Copy each array into its parameter. Exit unless arrays and parameters have the same names and shapes."""
     import torch
 
     own = {name.replace(WRAPPED, "."): parameter for name, parameter in parameters.items()}
     if own.keys() != tensors.keys():
-        raise SystemExit(f"stepmark: weights without a parameter: {sorted(own.keys() ^ tensors.keys())}")
+        raise SystemExit(f"stepmark: weights and parameters differ in names: {sorted(own.keys() ^ tensors.keys())}")
     with torch.no_grad():
         for name, parameter in own.items():
             if tuple(parameter.shape) != tensors[name].shape:

@@ -1,8 +1,8 @@
-"""Trains a few steps with NeMo's own model, optimizer and data parallel wrapper, and reports what it computed.
+"""Train a few steps with NeMo's own model, optimizer and data parallel wrapper, and report the numbers they compute.
 
-Run by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) on the
-standard library, numpy and NeMo. benchmarks/equivalence/work.py describes the request, the report, and the neutral
-names of weights. One process on one GPU, or on a CPU: requests for a GPU are redirected there.
+It runs by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) with only
+the standard library, numpy and NeMo. benchmarks/equivalence/work.py describes the request, the report, and the
+neutral names of weights. One process uses one GPU, or a CPU, to which requests for a GPU are redirected.
 """
 
 import os
@@ -27,7 +27,7 @@ known = load(HERE / "weights.py")
 
 
 def settings_for_case(words, case, build):
-    """Return the benchmark's settings with those of the case."""
+    """Return the benchmark's settings, with the case's values in place of the benchmark's."""
     settings = build.grouped(words)
     settings["optim.config"].update(
         lr=case["learning_rate"],
@@ -50,9 +50,9 @@ def settings_for_case(words, case, build):
 
 
 class Training:
-    """A model in Megatron's data parallel wrapper, as its framework makes it for a run, and its optimizer.
+    """A model in Megatron's data parallel wrapper, as the framework makes it for a run, and its optimizer.
 
-    A framework has optimizer_of_weights(), finalize() and set_rates(rate).
+    A subclass for each framework defines optimizer_of_weights(), finalize() and set_rates(rate).
     """
 
     def __init__(self, ddp, case, *, adapters):
@@ -69,7 +69,7 @@ class Training:
         return known.neutral(arrays, self._sizes)
 
     def begin(self, weights, inputs, targets):
-        """Megatron copies nothing of fp32 weights, but its order is kept: weights first, optimizer second."""
+        """Load the weights and then make the optimizer, which copies bf16 weights. Return the batches."""
         import torch
 
         known.load_parameters(self.gpt, known.of_megatron(weights, self._sizes))
@@ -83,7 +83,7 @@ class Training:
         return {"parameters": parameters, "settings": settings_of(self.gpt)}
 
     def losses(self, model, inputs, targets=None):
-        """The loss of each token, or without targets the logits, [batch, sequence, ...]."""
+        """Return the loss of each token, or the logits if there are no targets, as [batch, sequence, ...]."""
         import torch
 
         length = inputs.shape[1]
@@ -129,8 +129,8 @@ class Training:
         found = {"total": total}
         below = list(self.gpt.embedding.parameters())
         if self._adapters and not below[0].requires_grad:
-            # Below the first layer nothing is trained: torch can stop there, but a scan over layers cannot. The
-            # gradient of the table is not a matmul, so all additional FLOPs with it are those on the way to it.
+            # Nothing below the first layer is trained, so torch stops there; JAX's scan over layers does not. The
+            # gradient of the embedding itself needs no matmul, so all added FLOPs are in the gradient towards it.
             self.gpt.embedding.requires_grad_(True)
             found["left_out"] = {TOWARDS_EMBEDDING: self._counted(inputs, targets, [*trained, *below]) - total}
             self.gpt.embedding.requires_grad_(False)
@@ -145,7 +145,7 @@ class Training:
 
 
 class NemoTraining(Training):
-    """The model as NeMo's strategy makes it for a run."""
+    """The model and the optimizer as NeMo's strategy makes them for a run."""
 
     def __init__(self, settings, case, tokenizer, build):
         from lightning.pytorch.trainer.states import TrainerFn
@@ -160,8 +160,8 @@ class NemoTraining(Training):
         strategy.setup_environment()
         strategy.trainer = trainer
         model.configure_model()
-        strategy._setup_optimizers = False  # Lightning's loop would step it; here it is stepped by `step`
-        strategy._init_model_parallel = not settings["peft"]  # adapters are put into it before it is wrapped
+        strategy._setup_optimizers = False  # `step` calls the optimizer instead of Lightning's loop
+        strategy._init_model_parallel = not settings["peft"]  # add adapters before the model is wrapped
         strategy.setup_megatron_parallel(trainer)
         if settings["peft"]:
             in_order = case.get("adapters_in_order", True)
@@ -206,7 +206,7 @@ def settings_of(gpt):
     }
 
 
-# --- its cases --------------------------------------------------------------------------------------
+# --- the cases --------------------------------------------------------------------------------------
 
 
 def main(options):

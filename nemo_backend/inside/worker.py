@@ -1,9 +1,9 @@
-"""Run NeMo's own llm.pretrain or llm.finetune and record what happened, one JSON line per event.
+"""Run NeMo's own llm.pretrain or llm.finetune, and write one JSON line per event.
 
 It runs by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) with only the standard
-library and NeMo. build.py makes NeMo's objects from the settings. On a machine without a GPU, cpu_redirect.py answers
-requests for one. This file joins the processes, times the steps, starts and stops the recording of nsys, and checks
-that the work was done.
+library and NeMo. build.py makes NeMo's objects from the settings. On a machine without a GPU, cpu_redirect.py sends
+requests for a GPU to the CPU. This file joins the processes, times the steps, starts and stops the recording of nsys,
+and checks that the requested work was done.
 """
 
 import argparse
@@ -23,7 +23,7 @@ PACKAGES = (
     "nvidia-modelopt", "numpy",
 )  # fmt: skip
 PACKED = "packed to whole sequences"
-PADDED = "not packed, which needs Transformer Engine: each row is padded to a sequence, and tokens/s counts that too"
+PADDED = "each row padded to a sequence, because packing needs Transformer Engine; tokens/s includes the padding"
 ON_A_CPU = (
     "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
 )
@@ -33,7 +33,7 @@ ON_A_CPU = (
 
 
 def join_processes(options):
-    """torch's rendezvous in its own variables, before NeMo looks for another launcher's."""
+    """Set torch's rendezvous variables, before NeMo looks for those of another launcher."""
     host, _, port = (options.coordinator or "127.0.0.1:0").rpartition(":")
     os.environ.update(
         MASTER_ADDR=host,
@@ -54,10 +54,10 @@ def free_port():
 
 
 def share_the_cpu(options):
-    """Each process of a machine gets its share of the cores; else each would take all."""
+    """Limit each process to its share of the machine's cores. By default, each process would use all cores."""
     import torch
 
-    all_here = os.environ["MASTER_ADDR"] == "127.0.0.1"  # several nodes may be made believe on one machine
+    all_here = os.environ["MASTER_ADDR"] == "127.0.0.1"  # one machine can simulate several nodes
     sharing = options.processes if all_here else options.tasks_per_node
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     torch.set_num_threads(max(1, cores // sharing))
@@ -70,20 +70,20 @@ def assert_devices(options):
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     if names and found.lower() not in names:
         raise SystemExit(
-            f"stepmark worker: the device is '{found}', the benchmark is for {' or '.join(options.device_name)}"
+            f"stepmark worker: the device is '{found}', but the benchmark is for {' or '.join(options.device_name)}"
         )
 
 
 def assert_processes(options):
-    """Refuse if ranks train separately, because each would report success."""
+    """Exit if ranks train separately, because each would report success."""
     import torch
 
     world = torch.distributed.get_world_size()
     if world != options.processes:
-        raise SystemExit(f"stepmark worker: {world} of {options.processes} processes have joined")
+        raise SystemExit(f"stepmark worker: only {world} of {options.processes} processes have joined")
 
 
-# --- what was made ----------------------------------------------------------------------------
+# --- facts about the model and the data -------------------------------------------------------
 
 
 def mesh():
@@ -98,7 +98,7 @@ def mesh():
 
 
 def parameter_counts(model):
-    """Return (all, trainable) of the whole model. Only the first rank counts repeated weights."""
+    """Return the model's numbers of all and of trainable parameters. Copies of a weight count once."""
     import torch
     from megatron.core import parallel_state as state
 
@@ -132,7 +132,7 @@ def facts(options, model, notes):
 
 
 class TokenCount:
-    """Counts the tokens that go into the model in one step, on the ranks that hold its first layer."""
+    """Counts the tokens that enter the model in one step, on the ranks that have its first layer."""
 
     def __init__(self, model):
         from megatron.core import parallel_state as state
@@ -147,16 +147,16 @@ class TokenCount:
         self.tokens += (kwargs["input_ids"] if "input_ids" in kwargs else args[0]).numel()
 
     def failures(self, wanted):
-        """Ends the count. Each of the data and context groups has an equal share."""
+        """Stop counting and return a message if the count is wrong. Data and context ranks have equal shares."""
         for hook in self._hooks:
             hook.remove()
         found = self.tokens * self._shares
         wrong = self._hooks and found != wanted
-        return [f"a step trained {found:,} tokens, the benchmark has {wanted:,}"] if wrong else []
+        return [f"a step trained {found:,} tokens, but the benchmark has {wanted:,}"] if wrong else []
 
 
 def about_dataset(folder):
-    """Return a sentence on the data that was read; None for synthetic data."""
+    """Return a list with a sentence about the dataset; empty for mock data."""
     questions = folder / "training.jsonl"
     if indexes := sorted(folder.glob("*.idx")):
         size = sum(path.with_suffix(".bin").stat().st_size for path in indexes)
@@ -177,7 +177,7 @@ def short_digest(path):
 
 
 def looks_of(model):
-    """(adapters, frozen) of this rank: the bits of each tensor, by its name."""
+    """Return two mappings of name to fingerprint: for this rank's adapters, and for its frozen weights."""
     adapters, frozen = {}, {}
     for name, parameter in model.named_parameters():
         (adapters if parameter.requires_grad else frozen)[name] = fingerprint(parameter)
@@ -185,7 +185,7 @@ def looks_of(model):
 
 
 def without_gradient(model):
-    """The adapters that the last step gave no gradient: NeMo freezes what it finds, and may find too much."""
+    """Return the adapters without a gradient in the last step; NeMo may have frozen them by mistake."""
     return [name for name, p in model.named_parameters() if p.requires_grad and not has_gradient(p)]
 
 
@@ -197,7 +197,7 @@ def has_gradient(parameter):
 
 
 def fingerprint(parameter, piece=1 << 24):
-    """A number that follows from every bit and its place; a changed weight changes it, in any precision."""
+    """Return a number that depends on every bit and its position, so that it shows any change of a weight."""
     import torch
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -212,7 +212,7 @@ def fingerprint(parameter, piece=1 << 24):
 
 
 def stored_numbers(parameter):
-    """Transformer Engine keeps the bytes of an fp8 weight inside its own kind of tensor, under one of these names."""
+    """Return the stored numbers. Transformer Engine's fp8 tensors have them in an attribute of one of these names."""
     for name in ("_data", "_rowwise_data"):
         if getattr(parameter, name, None) is not None:
             return getattr(parameter, name)
@@ -223,7 +223,7 @@ def stored_numbers(parameter):
 
 
 def step_clock(work):
-    """A Lightning callback: it stamps the end of every step once the device has done it."""
+    """Return a Lightning callback that records the end of each step after the device has finished it."""
     import torch
     from lightning.pytorch.callbacks import Callback
 
@@ -235,7 +235,7 @@ def step_clock(work):
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):  # noqa: ARG002
             if torch.cuda.is_available():
-                torch.cuda.synchronize()  # NeMo's own timer, which runs before this, waits here as well
+                torch.cuda.synchronize()  # NeMo's own timer runs before this and waits, too
             end, measured = time.perf_counter(), trainer.callback_metrics
             # Megatron sends the last stage's loss to the first rank; the others may have zeros.
             loss = float(measured["reduced_train_loss"]) if work.options.rank == 0 else None
@@ -256,7 +256,7 @@ def step_clock(work):
 
 
 class ProfiledSteps:
-    """Start and stop nsys around the `recorded` steps; `mine`: whether this rank is recorded.
+    """Starts nsys before the `recorded` steps and stops it after them, if this rank is recorded (`mine`).
 
     NeMo's own NsysCallback makes the same calls, but counts the steps of an epoch, so that on a small dataset it
     would start twice or never.
@@ -268,10 +268,10 @@ class ProfiledSteps:
         self._ranges = None
 
     def before(self, step, torch):
-        """The step is about to begin."""
+        """Start nsys if the step that is about to begin is the first recorded one."""
         if not self._recorded or step != min(self._recorded):
             return
-        self._on_cpu = not torch.cuda.is_available()  # on every rank: it is the first one's notes that are read
+        self._on_cpu = not torch.cuda.is_available()  # on every rank, because rank 0's notes are read
         if self._on_cpu or not self._mine:
             return
         torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
@@ -279,7 +279,7 @@ class ProfiledSteps:
         self._ranges.__enter__()
 
     def after(self, step, torch):
-        """The step has ended, also on the device, and its time is recorded."""
+        """Stop nsys after the last recorded step. Call this after the step's time is recorded."""
         if self._ranges is None or step != max(self._recorded):
             return
         torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
@@ -294,7 +294,7 @@ class ProfiledSteps:
 
 
 class Work:
-    """One training: the framework's own loop with timed steps, then its failures and notes."""
+    """Runs the framework's own training loop with timed steps, and collects failures and notes."""
 
     def __init__(self, options, events):
         self.recorder = kit.StepRecorder(events)
@@ -313,14 +313,14 @@ class Work:
         fit(self.options, *self.prepared())
 
     def prepared(self):
-        """Return the arguments of `fit`: build.py, the callbacks, and whether it is on a CPU."""
+        """Return further arguments of `fit`: build.py, the callbacks, and whether the run uses a CPU."""
         on_cpu = self.join(kit.load(HERE / "cpu_redirect.py"))
         if self.proof:
             self.said.append(kit.RANDOM_WEIGHTS)
         return kit.load(HERE / "build.py"), [step_clock(self)], on_cpu
 
     def join(self, redirect):
-        """Join the processes and return whether they are on a CPU. It comes before the framework is imported."""
+        """Join the processes and return whether they use a CPU. Call this before the framework is imported."""
         join_processes(self.options)
         on_cpu = redirect.install()
         if on_cpu:
@@ -331,7 +331,7 @@ class Work:
         return on_cpu
 
     def begin(self, model):
-        """Called when the model, its adapters and the first batch exist."""
+        """Write the facts and start the clock, after the model, its adapters and the first batch exist."""
         assert_processes(self.options)
         self._events.write("facts", **facts(self.options, model, self.said))
         if self.proof:
@@ -360,7 +360,7 @@ class Work:
 
 
 def fit(options, build, callbacks, on_cpu):
-    """Train as a script of NeMo does; tests/measure_overhead.py calls this also without timed steps."""
+    """Train as a NeMo script does. tests/measure_overhead.py also calls this without timed steps."""
     from nemo.collections import llm
 
     arguments = objects(options, build, callbacks, on_cpu)
@@ -403,10 +403,10 @@ def main(options):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     kit.add_options(parser)
-    parser.add_argument("--data", required=True, help="mock, or a folder that holds a dataset")
+    parser.add_argument("--data", required=True, help="mock, or the folder of a dataset")
     parser.add_argument("--vocabulary_size", type=int, required=True)
     parser.add_argument("--tokens_per_step", type=int, required=True)
-    parser.add_argument("--recorded_steps", default="", help="by nsys, such as 45-49")
+    parser.add_argument("--recorded_steps", default="", help="steps that nsys records, such as 45-49")
     return parser.parse_args(argv)
 
 

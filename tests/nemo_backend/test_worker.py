@@ -109,7 +109,7 @@ def test_the_tokens_of_a_step_are_those_of_every_micro_step_and_replica(put_modu
     first.forward(input_ids=ids(128), position_ids=ids(999))
     later.forward(ids(128))
     assert count.failures(2 * 128 * 3 * 2) == []
-    assert count.failures(2048) == ["a step trained 1,536 tokens, the benchmark has 2,048"]
+    assert count.failures(2048) == ["a step trained 1,536 tokens, but the benchmark has 2,048"]
     first.forward(ids(128))
     assert count.tokens == 256, "only one step is counted"
 
@@ -174,7 +174,7 @@ def test_all_broken_modules_are_reported_at_the_end(put_modules: PutModules, mon
     work.finish(model_of(part, w=8, a=7))
     assert work.failures() == [
         "every gradient is zero: nothing was trained",
-        "a step trained 1 tokens, the benchmark has 512",
+        "a step trained 1 tokens, but the benchmark has 512",
         "1 of 1 adapters receive no gradient (first: a)",
         "1 of 1 adapters did not change (first: a)",
         "1 of 1 frozen weights changed (first: w)",
@@ -229,7 +229,7 @@ def test_fp32_is_no_tf32(put_modules: PutModules) -> None:
 def test_what_was_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "training.jsonl").write_text("{}")
     (note,) = worker.about_dataset(tmp_path)
-    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), not packed")
+    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), each row padded")
     monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
     assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
     digest = hashlib.sha256((write_dataset(tmp_path) / "t_0.idx").read_bytes()).hexdigest()[:16]
