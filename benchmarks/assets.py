@@ -82,7 +82,7 @@ def read_all_needs(configs: Configs) -> list[Needs]:
     return rows
 
 
-# --- which row --------------------------------------------------------------------------------
+# --- the row of a request ---------------------------------------------------------------------
 
 
 def choose(rows: Iterable[Needs], model: str, task: str, backend: str | None) -> Needs:
@@ -110,7 +110,7 @@ def find_asset(needs: Needs, name: str) -> Asset:
     return found[name]
 
 
-# --- what is there ----------------------------------------------------------------------------
+# --- the files on disk ------------------------------------------------------------------------
 
 
 class AssetStatus(Value, frozen=True):
@@ -154,7 +154,7 @@ def has_usual_assets(found: Iterable[AssetStatus]) -> bool:
     return all(one.state == "present" for one in found if not one.asset.only_for)
 
 
-# --- what a site's programs read from Hugging Face by a repository's name --------------------------
+# --- Hugging Face's cache at a site -----------------------------------------------------------
 
 
 def hub_home(site: Site) -> Path | None:

@@ -45,7 +45,7 @@ class LockFile(Value, frozen=True):
     size_gb: float
     offered: str = ""  # a requirement that pip's package index must offer to use the lock; empty: no such requirement
     cuda: tuple[int, int] | None = None  # the CUDA version of its libraries; None: the lock is not for GPUs
-    complete: bool = True  # False: it lacks packages that others in it declare, and `uv pip check` would fail
+    complete: bool = True  # False: declared dependencies are missing on purpose, so `uv pip check` would fail
 
 
 class EnvironmentSpec(Value, frozen=True):
@@ -178,7 +178,7 @@ class RefusesHardware(Protocol):
     """A backend with engines that run only on some device types."""
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        """Return why no recipe of the engine can run on a device type; None if one can."""
+        """Return why no recipe of the engine can run on a device type; None if a recipe can."""
 
 
 @runtime_checkable
@@ -243,23 +243,23 @@ class ProvesWork(Protocol):
     """A backend that can prove that its framework computes the same results as another one."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Return a program that trains a few steps on given tokens, from given weights or its own. `{phase_dir}` has
-        a work.WorkRequest (request.json) and CASE/given.npz; it writes CASE/arrays.npz and reports a work.WorkReport.
+        """Return a program that trains a few steps on given tokens, from given or new weights. `{phase_dir}` has a
+        work.WorkRequest (request.json) and CASE/given.npz. The program writes CASE/arrays.npz and a work.WorkReport.
         """
 
 
 @runtime_checkable
 class CompilesAhead(Protocol):
-    """plan.py compile: a step compiled (Job, CompileReport), or traced without a compiler (TraceJob, TraceReport)."""
+    """A backend for plan.py compile: it compiles a step (Job, CompileReport) or traces it (TraceJob, TraceReport)."""
 
-    compile_engine: str  # in whose environment the program runs
+    compile_engine: str  # the engine in whose environment the program runs
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "Job | TraceJob":
-        """Return the step to compile. Raise RequestError if it cannot be compiled, such as for an unknown GPU."""
+        """Return the step to compile or trace. Raise RequestError if this is impossible, as for an unknown GPU."""
 
     def compile_program(self) -> SideProgram:
-        """Compiles training steps. `{phase_dir}/request.json` is a list of jobs. For the job at index N it writes
-        N/report.json, or N/failed.json with its exit code, and its output to N/log.
+        """Return a program that compiles training steps. `{phase_dir}/request.json` is a list of jobs. For job N, the
+        program writes N/report.json, or N/failed.json with the exit code, and N/log.
         """
 
 
@@ -302,14 +302,14 @@ def require_capability(backend: Backend, capability: type[Capability], otherwise
     raise RequestError(f"{backend.title} {otherwise}", where=where, next_command=LIST_COMMAND)
 
 
-# --- finding them ---------------------------------------------------------------------------------
+# --- installed backends ---------------------------------------------------------------------------
 
 
 @cache
 def installed_backends() -> dict[str, str]:
-    """Return the installed backends: name -> module:object. The first of a name on sys.path wins.
+    """Return the installed backends: name -> module:object. If a name occurs twice, the first on sys.path is used.
 
-    importlib.metadata finds the same, but its import takes a tenth of the time limit for a dry run.
+    importlib.metadata finds the same backends, but its import takes a tenth of the time limit for a dry run.
     """
     found: dict[str, str] = {}
     for folder in sys.path:
@@ -347,7 +347,7 @@ def find_backend(name: str) -> Backend:
             owner or name,
             known,
             where="--backend",
-            why=f"{titles}; another is a package that registers in the entry point group '{ENTRY_POINT_GROUP}'",
+            why=f"{titles}; a package adds a backend through the entry point group '{ENTRY_POINT_GROUP}'",
             next_command=f"--backend={owner}" if owner else LIST_COMMAND,
         )
     return _load(found)

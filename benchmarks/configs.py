@@ -169,10 +169,10 @@ def refuse_unknown(names: Iterable[str], known: Sequence[str], where: str) -> No
 
 
 def _problems_of(site: Site) -> list[str]:
-    """Return the problems of a site's file for which no job can be made."""
+    """Return the problems of a site's file that make it impossible to run a job there."""
     slurm, container = site.slurm, site.container
     wrong = {
-        "'kind: slurm' needs a section 'slurm', and the section needs the kind": (site.kind == "slurm")
+        "use 'kind: slurm' and a section 'slurm' together, or neither of them": (site.kind == "slurm")
         != (slurm is not None),
         "'runtime: python' needs a section 'python'": site.runtime == "python" and not site.python,
         "'runtime: container' needs a section 'container'": slurm and site.runtime == "container" and not container,
@@ -193,7 +193,7 @@ def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
         raise RequestError(
             f"{path}: name is '{name}', but the file is called '{path.stem}'",
             where=f"{path}: name",
-            why="Stepmark finds a row by its file name, and results must have the same name",
+            why="Stepmark finds a row by its file name, and results show `name`, so both must be equal",
         )
     return row
 
@@ -232,7 +232,7 @@ DEEPEST = 50  # the limit for nested YAML; configs need about ten levels
 class _Document:
     """Builds the data of a YAML document from parser events, in half the time of PyYAML's own constructor.
 
-    Duplicate keys are refused, because YAML would silently use the last one. Tags are refused, too.
+    Duplicate keys are refused, because YAML would silently use the last one. Tags are also refused.
     """
 
     def __init__(self, text: str) -> None:

@@ -32,7 +32,7 @@ PAUSES_SECONDS = (0.1, 1.0)  # the pauses before the second and the third attemp
 
 _ESCAPED = re.compile(rb"\\[bfnrtu]")  # JSON escapes that can stand for non-printable characters
 
-COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder, which workers make, too (inside/worker_kit.py)
+COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder; workers also make it (inside/worker_kit.py)
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
 
 
 def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
-    """Return the error. `why` states what is kept; `then` is the command to run once the folder is writable."""
+    """Return the error. `why` names the files that are kept; `then` is the command for when writing works again."""
     return RunError(
         f"{path.name} could not be written: {error.strerror or error}",
         where=str(path.parent),

@@ -1,4 +1,4 @@
-"""Recognises a secret by its variable's name, by its shape, or because it is the value of a secret variable here.
+"""Recognises a secret by its variable's name, by its shape, or as the value of a secret variable of this shell.
 
 Every text that is written to a file, printed or sent is checked here. A secret that the user typed is refused
 (`refuse_secrets`). A secret that a program printed is hidden (`hidden`, `hidden_in_log`). No message of this module
@@ -85,7 +85,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path | str, ...] = ()) -> dict[str, str]:
-    """Return value -> name of a shell's secret variables, except values in one of these paths, such as a user."""
+    """Return value -> name of a shell's secret variables, except values that occur in a path, such as a user name."""
     return {
         value: name
         for name, value in environment.items()
@@ -105,7 +105,7 @@ def why_secret(text: str, known: Known | None = None) -> str:
     """Return why a text must not be written to a file; empty if it contains no secret."""
     for value, variable in (shell_secrets() if known is None else known).items():
         if value in text:
-            return f"it has the value of {variable}, a variable of this shell with a secret's name"
+            return f"it contains the value of {variable}, which is a secret by its name"
     raw = _raw(text)
     if _SHAPE.search(raw):
         return "it has the shape of a token"

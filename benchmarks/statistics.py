@@ -83,14 +83,14 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
 
     - Order statistics of the steps, widened for the autocorrelation from one step to the next.
     - Student's t interval of the medians of the window's three thirds, times MEMORY. Thirds grow with the window, so
-      more steps narrow the interval only as far as the level of the run stays the same (batch means with few, long
-      batches: Schmeiser 1982; Ibragimov and Mueller 2010).
+      more steps narrow the interval only if the level of the run stays the same (batch means with few, long batches:
+      Schmeiser 1982; Ibragimov and Mueller 2010).
 
     docs/measurements/2026-11-24-interval.md has the measured coverage. A window cannot show a memory that is much
     longer than the window. For steps of seconds, the coverage is below 95% with fewer than 50 steps.
 
-    `resolution_seconds` is the last digit of a printed time. Rounding moves a median by up to half of it, so each
-    side of the interval is wider by that.
+    `resolution_seconds` is the value of the last digit of a printed time. Rounding moves a median by up to half of
+    this value, so each side of the interval is wider by that half.
     """
     if len(seconds) < FEWEST_VALUES:
         return None
@@ -102,7 +102,7 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
     half_ranks = _half_ranks(_clipped_deviations(seconds, middle, resolution_seconds))
     rounding = resolution_seconds / 2
     half_width = min(_half_width_of_thirds(seconds), ordered[-1] - ordered[0]) + rounding
-    # The lower end is as many times below the median as the upper end is above it: a step cannot take no time.
+    # The lower end divides the median by the factor of the upper end, so it is always above 0.
     below = middle * middle / (middle + half_width) if middle > 0 else 0.0
     low = min(below, max(_at_rank(ordered, middle_rank - half_ranks) - rounding, 0.0))
     high = max(middle + half_width, _at_rank(ordered, middle_rank + half_ranks) + rounding)

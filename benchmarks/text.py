@@ -66,7 +66,7 @@ class Grid(NamedTuple):
 
 
 def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Return labels in the first column and texts in the second. Further lines of a text stay in their column."""
+    """Return lines with labels in the first column and texts in the second. A text may have several lines."""
     return columns(
         [(label if place == 0 else "", line) for label, text in rows for place, line in enumerate(text.split("\n"))],
         indent=indent,
@@ -207,7 +207,7 @@ def headed(text: str) -> str:
 
 
 def fenced(heading: str, lines: Sequence[str]) -> str:
-    """Return Markdown with a heading and a code block, in which names and logs are never read as markup."""
+    """Return Markdown with a heading and a code block, so that names and logs are never read as markup."""
     body = "\n".join(map(printable, lines))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     inert = printable(heading).replace("`", "'")

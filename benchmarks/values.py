@@ -154,7 +154,7 @@ class JobOptions(Value, frozen=True):
     mpi: str | None = None  # srun's --mpi, such as pmix
     check: bool = True  # check on one node first whether the framework, its programs and the GPUs are available
     requeue: bool = False  # after a node has failed, start a second attempt in the same run
-    warn_seconds: int = 60  # how long before the time limit Slurm sends a signal to stop to the workers
+    warn_seconds: int = 60  # seconds before the time limit at which Slurm signals the workers to stop
     arguments: list[str] = []  # other sbatch options
 
 
@@ -507,7 +507,7 @@ class Plan(Value, frozen=True):
 
 # --- run --------------------------------------------------------------------------------------
 
-PROFILER = "profiler"  # why a step is excluded that a profiler recorded, or that is next to such a step
+PROFILER = "profiler"  # the reason to exclude the steps that a profiler recorded, and their neighbours
 
 
 class Step(Value, frozen=True, gc=False):  # a log has millions of them, and they cannot be part of a reference cycle
@@ -548,7 +548,7 @@ class WorkerFacts(Value, frozen=True):
 
 
 class WorkerEnd(Value, frozen=True):
-    """The end of a worker. `failures` are broken assertions: the run finished, but its result proves nothing."""
+    """The end of a worker. `failures` are broken assertions: the run finished, but its result is invalid."""
 
     rank: int
     status: Literal["done", "error", "interrupted"]
@@ -713,14 +713,14 @@ class Storage(Value, frozen=True):
     recompute: Recompute | None = None  # what the backward pass recomputes; None: the backend does not report it
     tensor_exchanges: float | None = None  # exchanges of hidden states per layer in a tensor group; None: the fewest
     input_only_layers: int = 0  # layers that keep only their input and recompute the rest
-    recomputed_together: int = 1  # consecutive such layers that share one saved input and are recomputed together
-    unneeded_activations: frozenset[str] = frozenset()  # those that only the gradient of a frozen weight would take
-    score_bytes: int = 8  # of a written attention score: in float32, with its softmax
-    dummy_gradients: bool = False  # one of each shape in a layer stays, for gradients that go straight to a buffer
-    head_gradient_waits: bool = False  # for that of the embedding, which is the same table
-    absent_layers: int = 0  # layers that keep nothing on the device: it waits in the host's memory
-    whole_activations: frozenset[str] = frozenset()  # each device of a tensor group holds all of these
-    tables_on_every_stage: bool = False  # embedding and head; the stages then share the tokens of both
+    recomputed_together: int = 1  # consecutive input-only layers that are recomputed together, from one saved input
+    unneeded_activations: frozenset[str] = frozenset()  # activations that only a frozen weight's gradient would need
+    score_bytes: int = 8  # bytes of a written attention score: in float32, with its softmax
+    dummy_gradients: bool = False  # a placeholder per weight shape stays, because gradients go straight to a buffer
+    head_gradient_waits: bool = False  # the head's gradient is kept until the embedding's, because both share a table
+    absent_layers: int = 0  # layers whose activations are offloaded to the host's memory
+    whole_activations: frozenset[str] = frozenset()  # activations that no device of a tensor group shards
+    tables_on_every_stage: bool = False  # every stage has embedding and head; the stages share the tokens of both
     whole_adapters: bool = False  # each device has all adapters, even if the weights are sharded
     uncounted: tuple[str, ...] = ()  # settings that change the stored state by an unknown amount
     layer_loop: LayerLoop | None = None  # None: the largest buffers of each kind give the estimate of the peak

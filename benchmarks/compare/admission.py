@@ -1,6 +1,6 @@
-"""Select the runs of each side, refuse sides that are not comparable, and warn of what weakens the verdict. Pure.
+"""Select the runs of each side, refuse sides that are not comparable, and list the warnings. Pure.
 
-Some differences only make single metrics incomparable. metrics.py refuses those metrics.
+If a difference affects only some metrics, metrics.py refuses those metrics.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from benchmarks.request.resolve import LISTED
 from benchmarks.text import first_few, plural, reasons_text
 from benchmarks.values import benchmark_fields
 
-# All runs of a side must have the same values of these fields; otherwise its metrics would mix different work.
+# All runs of a side must have the same values of these fields; otherwise the side's means would mix different work.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
@@ -45,7 +45,7 @@ def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
     if baseline and result.slowed_by:
         return f"slowed on purpose by {result.slowed_by:.0%}, so it cannot be a baseline"
     if result.seconds_per_step.median is None:
-        return f"it has no speed: {result.null_because.get('seconds_per_step', 'unknown')}"
+        return f"no step time: {result.null_because.get('seconds_per_step', 'the reason is unknown')}"
     return None
 
 
@@ -56,7 +56,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
         if not kept:
             reasons = list(dict.fromkeys(side.left_out.values())) or [f"no run fits {side.label}"]
             found.append(f"{name} has no run that counts ({first_few(reasons, 1)})")
-        found += [f"{name} is a mixture: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
+        found += [f"the runs of {name} differ: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
     if found:
         return found
     one, other = (kept[0].result.window.rule for kept in runs)
@@ -81,9 +81,9 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
         return []
     for run in (*a, *b):
         if run.benchmark.instruments.pgle != "off" and not (run.result.pgle and run.result.pgle.seen.applied):
-            seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not say that it was"
+            seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not mention it"
             asked = run.benchmark.instruments.pgle
-            return [f"--pgle={asked} of {run.name} was not applied, so it can gain nothing: {seen}"]
+            return [f"--pgle={asked} was not applied in {run.name}, so it cannot explain a difference: {seen}"]
     return []
 
 
@@ -95,17 +95,17 @@ def field_text(value: object) -> str:
     return str(short()) if callable(short) else str(getattr(value, "name", value))
 
 
-# --- what weakens the verdict ---------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def cautions(a: Runs, b: Runs) -> list[Caution]:
     """Return the reasons to trust the verdict less, the most important first."""
     found = []
     if min(len(a), len(b)) < FEWEST_RUNS:
-        text = f"fewer than {FEWEST_RUNS} runs on a side: a disturbed run looks like a difference"
+        text = f"fewer than {FEWEST_RUNS} runs on a side, so one disturbed run can look like a difference"
         found.append(Caution(kind="few runs", text=text, next_command=interleaving_command(a, b)))
     if not interleaved(a, b):
-        text = "the runs of A and B do not alternate: a machine that became slower or faster looks like a difference"
+        text = "the runs of A and B do not alternate, so a machine that became slower can look like a difference"
         found.append(Caution(kind="not interleaved", text=text, next_command=interleaving_command(a, b)))
     unsettled = [sum(not run.result.window.settled for run in runs) for runs in (a, b)]
     if any(unsettled):

@@ -65,7 +65,7 @@ def compare(
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
-    """Return the positions of the two runs of each repeat; empty if the sides are not two cells of one sweep."""
+    """Return the positions in A and B of each repeat's runs; empty if the sides are not two cells of one sweep."""
     places = [{run.pair: place for place, run in enumerate(runs) if run.pair} for runs in (a, b)]
     cells = [{(pair.sweep, pair.cell) for pair in found} for found in places]
     sweeps = {sweep for found in cells for sweep, _ in found}
@@ -119,7 +119,7 @@ def _difference(
     )
     if means[0] is None or means[1] is None:
         without = [run.name for run in (*sides[0], *sides[1]) if not _logs(metric, [run])]
-        return replace(found, why=f"not known of {first_few(without)}"), None
+        return replace(found, why=f"not known for {first_few(without)}"), None
     if metric.refused:
         return replace(found, why=f"not compared: {metric.refused}"), None
     if pairs:
@@ -146,7 +146,7 @@ def _logs(metric: ComparedMetric, runs: Runs) -> list[float]:
 
 
 def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interval:
-    """Return the mean over a side's runs. If it has only one run, use the interval of that run's median step."""
+    """Return the mean over a side's runs. For a single run, the interval is that of the run's median step."""
     mean = fmean(logs)
     spread = runs[0].result.seconds_per_step
     if len(runs) > 1:
@@ -159,7 +159,7 @@ def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interva
 
 
 def _noise(sides: tuple[Runs, Runs], history: History) -> Noise | None:
-    """Return how much step times vary between equal runs: earlier runs like those of a side, and the sides' own."""
+    """Return how much step times vary between equal runs: earlier runs of the same kind, and the runs of a side."""
     named = {run.result.run_id for runs in sides for run in runs}
     entries = history()
     own = [one.origin.identity for one in entries if one.run_id in named]

@@ -63,7 +63,7 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ),
 )
 OF_THE_REQUEST = ("request", "setting", "XLA flag")
-# In these kinds, two frameworks do not share names, so they cannot be compared name by name.
+# In these kinds, each framework has different names, so a comparison name by name is impossible.
 OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "program")
 
 
@@ -184,7 +184,7 @@ def _values(values: Sequence[str | None]) -> str | None:
 
 
 def _moved(a: Runs, b: Runs, slower: float | None) -> Iterator[Cause]:
-    """Yield the numbers of the machines that differ between the sides: clocks, power, errors, load."""
+    """Yield a cause for each measurement of the machines that differs: clocks, power, errors, load."""
     on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
     for measure in MEASURES:
         one, other = ([value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b))

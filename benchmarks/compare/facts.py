@@ -1,7 +1,7 @@
 """Turn a run's provenance into named facts by kind, which explain.py compares. Pure.
 
 If a run does not record a kind, the kind is absent; if the record is empty, the kind is empty. The arguments and
-variables of the program come from the plan, whose paths are placeholders. Parts that differ between any two runs,
+variables of the program come from the plan, whose paths are placeholders. Parts that always differ between runs,
 such as the start time or the port, are replaced.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from benchmarks.values import Window
 from benchmarks.verdict import Verdict
 
-FEWEST_RUNS = 3  # on a side, or earlier runs: with two, the interval would contain nearly everything
+FEWEST_RUNS = 3  # on a side, or earlier runs; the interval of two runs would contain nearly everything
 CONFIDENCE = 0.95
 DEFAULT_MARGIN_PERCENT = 1.0
 
@@ -49,12 +49,12 @@ def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Return the paired t interval: a disturbance that slows both runs of a pair cancels."""
+    """Return the paired t interval, in which a disturbance that slows both runs of a pair cancels."""
     from scipy import stats
 
     if len(a) < FEWEST_RUNS:
         centre = fmean(b) - fmean(a) if a else 0.0
-        return Interval(centre, by=f"{len(a)} of the {FEWEST_RUNS} pairs that a verdict needs")
+        return Interval(centre, by=f"only {len(a)} of the {FEWEST_RUNS} pairs that a verdict needs")
     by = f"{len(a)} pairs of one sweep, paired t"
     return _confidence(lambda: stats.ttest_rel(b, a), fmean(b) - fmean(a), by)
 
@@ -62,14 +62,14 @@ def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
 def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | None) -> Interval:
     """Return the interval for fewer than 3 runs on a side: from the runs' windows and the noise between equal runs.
 
-    The noise adds a Student t interval for this number of runs, whose deviation comes from at least 3 other runs.
+    The noise widens the interval by Student's t. Its deviation comes from at least 3 other runs.
     """
     from scipy.special import stdtrit
 
     centre = b.centre - a.centre
-    needed = f"{FEWEST_RUNS} runs a side, or {FEWEST_RUNS} earlier runs of the same kind, give an interval"
+    needed = f"an interval needs {FEWEST_RUNS} runs a side, or {FEWEST_RUNS} earlier runs of the same kind"
     if noise is None:
-        return Interval(centre, by=f"the noise between such runs is not known: {needed}")
+        return Interval(centre, by=f"the noise between equal runs is not known: {needed}")
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return Interval(centre, by="the window of a run has no interval")
     reach = float(stdtrit(noise.freedom, 1 - (1 - CONFIDENCE) / 2)) * noise.deviation

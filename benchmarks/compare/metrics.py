@@ -88,7 +88,7 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 
 
 def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
-    """Return MFU or HFU by the first convention that all runs have, with the same peak and precision."""
+    """Return MFU or HFU by the first convention that all runs share, including peak and precision."""
     found = [[_convention(one) for one in read(run)] for run in (*a, *b)]
     shared = next((one for one in found[0] if all(one in others for others in found)), None)
 
@@ -114,7 +114,7 @@ def _memory(a: Runs, b: Runs, work: str | None) -> ComparedMetric:
             lambda run: run.result.telemetry.host_memory_bytes_max if run.result.telemetry else None,
             work,
             flagged=True,
-            note="the most that a node held, with everything that ran on it",
+            note="the highest use of a node, including other programs on it",
         )
     return ComparedMetric(
         "GPU memory",
@@ -122,5 +122,5 @@ def _memory(a: Runs, b: Runs, work: str | None) -> ComparedMetric:
         lambda run: run.gpu.memory_bytes_max if run.gpu else None,
         work,
         flagged=True,
-        note="the most that a GPU held",
+        note="the highest use of a GPU",
     )

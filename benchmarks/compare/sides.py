@@ -41,7 +41,7 @@ class _Sweep(msgspec.Struct, frozen=True):
 
 
 class Sides:
-    """Find the runs that the user asked for. `open_index` opens the index of a folder, and is called if needed."""
+    """Find the runs of both sides. `open_index` opens the index of a folder, and is called only if needed."""
 
     def __init__(self, output_dir: Path, open_index: Callable[[Path], "Index"]) -> None:
         self._output_dir = output_dir
@@ -53,8 +53,8 @@ class Sides:
         paths = [{Path(run.path).resolve(): run.name for run in side.runs} for side in (one, other)]
         if shared := [paths[0][path] for path in paths[0].keys() & paths[1].keys()]:
             raise RequestError(
-                f"on both sides: {shared[0]}",
-                why="a run does not differ from itself",
+                f"{shared[0]} is on both sides",
+                why="a run cannot be compared with itself",
                 next_command=self.list_command(),
             )
         return one, other

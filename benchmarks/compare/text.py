@@ -71,7 +71,7 @@ def reasons(differences: Sequence[Difference]) -> list[str]:
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """Return what weakens the verdict, each with a command that removes the weakness if there is one."""
+    """Return each warning as text, with the command that removes its reason if there is one."""
     return [f"{one.text}; next: {one.next_command}" if one.next_command else one.text for one in comparison.warnings]
 
 
@@ -123,7 +123,7 @@ def left_out(side: Side) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    """Return a side as text: its name with its only run, or with the number of runs and what selected them."""
+    """Return a side as text: its name, and its only run or the number of runs and the argument that selected them."""
     count = len(side.run_ids)
     if count == 0:
         return f"no run: {_short(side.label, LONGEST_LABEL)}"

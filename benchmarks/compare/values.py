@@ -12,7 +12,7 @@ class Side(Value, frozen=True):
     label: str  # the argument that selected the runs
     run_ids: list[str]
     left_out: dict[str, str]  # run id -> why it does not count
-    name: str = ""  # how it differs from the other side; empty: the two are not comparable
+    name: str = ""  # names the difference from the other side; empty: the sides are not comparable
 
 
 class Difference(Value, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Comparison(Value, frozen=True, kw_only=True):
     a: Side
     b: Side
     refused: list[str]  # why the two sides are not comparable; if not empty, there are no differences
-    summary: str = ""  # the verdict and how far apart the sides are in speed, in one sentence
+    summary: str = ""  # one sentence with the verdict and the difference in speed
     verdict: Verdict = Verdict.NOT_TESTED
     warnings: list[Caution] = []
     differences: list[Difference] = []
@@ -65,5 +65,5 @@ class Comparison(Value, frozen=True, kw_only=True):
     same: list[str] = []  # the kinds of provenance that were compared and do not differ
     asked: list[str] = []  # differences of the two requests, such as "dtype: bf16 -> fp8"
     not_known: list[str] = []  # the kinds of provenance that cannot be compared, and why
-    margin_percent: float = 1.0  # smaller differences are `same`; 0: no difference is
+    margin_percent: float = 1.0  # an interval within this margin is `same`; 0: the verdict is never `same`
     schema_version: int = 2

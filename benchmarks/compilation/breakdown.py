@@ -1,7 +1,7 @@
 """Model the time of a compiled step: the share of each part, and the timeline of each loop. Pure.
 
 The compute, communication and side streams each run one operation at a time, in the order of the schedule. If compute
-starts an operation on another stream, it waits for it at its `done`. The rates are published, and nothing is fitted.
+starts an operation on another stream, compute waits at that operation's `done`. The rates are published, not fitted.
 So the shares are a breakdown, not a prediction: they omit autotuning, contention between collectives and matmuls, the
 power limit and slow nodes.
 """
@@ -42,13 +42,13 @@ class Span(NamedTuple):
 
 
 class Breakdown(NamedTuple):
-    shares: dict[str, float]  # the work of compute, or what it waits for -> share of the step, the largest first
+    shares: dict[str, float]  # what compute does or waits for -> share of the step, the largest first
     loops: dict[str, list[Span]]  # name of the loop's body -> the operations of one trip
     notes: list[str]
 
 
 def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
-    """Return the breakdown. If a rate of the device is not known, it has no shares, but a note with the reason."""
+    """Return the breakdown. If a rate of the device is not known, there are no shares, and a note names the rate."""
     missing = [f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates]
     if not hardware.achievable or "bf16" not in hardware.peaks:
         missing.insert(0, "achievable")
@@ -129,11 +129,11 @@ def _collective_seconds(operation: Operation, rates: Rates) -> float:
 
 
 class _Trip:
-    """The clocks of the streams in one computation. A trip waits for all that it starts, so all trips are equal."""
+    """One iteration of a computation. It waits for every operation that it starts, so all iterations are equal."""
 
     def __init__(self, computation: str, schedule: Schedule, rates: Rates, loops: dict[str, "_Trip"]) -> None:
         self.seconds = 0.0  # of the compute stream
-        self.spent: dict[str, float] = defaultdict(float)  # the work of compute, or what it waits for -> seconds
+        self.spent: dict[str, float] = defaultdict(float)  # what compute does or waits for -> seconds
         self._schedule, self._rates, self._loops = schedule, rates, loops
         self._free = {"communication": 0.0, "side": 0.0}  # stream -> the time when it is idle again
         self._spans: dict[str, Span] = {}

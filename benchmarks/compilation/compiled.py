@@ -1,4 +1,4 @@
-"""The request to a compile program, and its report of a training step: memory and schedule. Pure.
+"""The request to a compile program, and the report that it returns: memory and schedule of a training step. Pure.
 
 This module also derives from the schedule how often each kernel runs, and which work hides the collectives.
 """

@@ -1,4 +1,4 @@
-"""A compiled step as text and as data: its memory, its kernels, its collectives, and what hides them. Pure."""
+"""Report a compiled step as text and as data: memory, kernels, collectives, and the work that hides them. Pure."""
 
 from collections.abc import Sequence
 
@@ -122,7 +122,7 @@ def buffers_grid(program: Program) -> Grid:
         (place_of(one), kind_of(one, program.benchmark), one.shape, bytes_text(one.bytes))
         for one in program.compiled.held[:LARGEST]
     ]
-    return Grid(f"its {len(rows)} largest buffers", ["of", "kind", "shape", "#size"], rows)
+    return Grid(f"the {len(rows)} largest buffers", ["belongs to", "kind", "shape", "#size"], rows)
 
 
 def fits_text(program: StepProgram) -> str:
@@ -140,7 +140,7 @@ def kernels_grid(schedule: Schedule) -> Grid:
         for one in kernels(schedule)
     ]
     titles = ["kernel", "in", "#instructions", "#per step", "#FLOPs per step"]
-    return Grid("matmuls and attention of the finished program, of a device", titles, rows)
+    return Grid("matmuls and attention in the compiled program, on one device", titles, rows)
 
 
 def collectives_grid(schedule: Schedule) -> Grid:
@@ -177,5 +177,5 @@ def _bytes_range(group: Sequence[Overlap]) -> str:
 
 def time_grid(times: Breakdown) -> Grid:
     rows = [(what, f"{share:.1%}") for what, share in times.shares.items()]
-    heading = "where the time of a step goes: the schedule with published rates, no prediction"
+    heading = "where the time of a step goes: modelled with published rates, not a prediction"
     return Grid(heading, ["spent on", "#share"], rows)

@@ -1,4 +1,4 @@
-"""The request to a trace program, its report, and the report held against the formulas. Pure.
+"""The request to a trace program, the report that it returns, and a comparison with the formulas. Pure.
 
 A trace runs a framework's own training step with tensors that have no data, once for each pipeline stage.
 """
@@ -12,7 +12,7 @@ from benchmarks.model import flops, ledger
 from benchmarks.values import Benchmark, Model, Value
 
 PARAMETERS, KEPT, LOGITS, TEMPORARIES = "parameters", "kept activations", "logits", "temporaries"
-# Kind of memory -> the parts of the formula (capacity.memory_by_part) that stand for it; the last one has the rest.
+# Kind of memory -> the corresponding parts of the formula (capacity.memory_by_part); the last kind has all others.
 PARTS: dict[str, tuple[str, ...]] = {
     PARAMETERS: ("parameters",),
     "gradients": ("gradients",),
@@ -24,14 +24,14 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 class TraceJob(Value, frozen=True):
-    """One step for a trace_program to trace. The settings are the framework's own, by their names there."""
+    """One step that a trace_program traces. The settings have the framework's own names."""
 
     name: str
     devices: int
     parallelism: dict[str, int]
     stages: list[int]
     micro_batches: int
-    traced_micro_batches: int  # enough for the fullest pipeline; each further one repeats them
+    traced_micro_batches: int  # enough to fill the pipeline; each further micro-batch repeats them
     micro_batch_size: int
     sequence_length: int
     dtype: str
@@ -39,21 +39,21 @@ class TraceJob(Value, frozen=True):
     model: dict[str, Any]
     ddp: dict[str, Any]
     adapters: dict[str, Any]
-    optimizer_bytes: int  # of a number that the optimizer updates: moments and master weight
+    optimizer_bytes: int  # per updated parameter: moments and master weight
     fused_attention: bool
     fused_rope: bool
-    replaced: dict[str, str]  # what cannot run without the hardware -> what stands for it
+    replaced: dict[str, str]  # part that cannot run without the hardware -> its replacement
 
 
 class HeldTensors(Value, frozen=True):
-    """Tensors of one shape that one module made with one operator, alive when most memory is used."""
+    """Tensors of one shape, from one operator of one module, that exist when a step uses the most memory."""
 
     kind: str
-    layer: str  # the module, the same for each layer
+    layer: str  # the module's name without the number of its layer
     op: str
     part: str  # of the step: forward, backward, recomputed
     shape: str
-    bytes: float  # of all
+    bytes: float  # of all these tensors
     count: int
 
 
@@ -80,8 +80,8 @@ class StageTrace(Value, frozen=True):
     parameters: int
     updated_parameters: int  # by this device's optimizer
     peak_bytes: float
-    held: list[HeldTensors]  # at that moment; the largest first, small ones excluded
-    kept_in_a_layer: dict[str, float]  # module -> bytes, of one micro-batch
+    held: list[HeldTensors]  # at the peak; the largest first, small ones excluded
+    kept_in_a_layer: dict[str, float]  # module -> bytes that it keeps for one micro-batch
     matmuls: list[Matmuls]
     collectives: list[Collectives]
     operators: int
@@ -107,7 +107,7 @@ class TraceReport(Value, frozen=True):
 
 
 class LayerFlops(Value, frozen=True):
-    """The matmuls of one kind of module, of all devices in a step."""
+    """The FLOPs of a module's matmuls in a step, summed over layers and devices."""
 
     layer: str
     forward: float
@@ -135,7 +135,7 @@ class TracedProgram(StepProgram):
 
     @property
     def memory(self) -> list[Kind]:
-        """Return the kinds of memory on the fullest stage and in the plan."""
+        """Return the memory by kind: traced on the fullest stage, and planned."""
         return self.kinds(self.fullest.bytes_by_kind(), PARTS, TEMPORARIES)
 
     @property
@@ -182,9 +182,9 @@ MATRICES = {
 
 
 def planned_flops(benchmark: Benchmark) -> dict[str, float]:
-    """Return the FLOPs of a step by module, without recomputation. Nothing of attention is masked."""
+    """Return the FLOPs of a step by module, without recomputation. Attention counts as unmasked."""
     model, length = benchmark.model, benchmark.batch.sequence_length
-    of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen one has no gradient
+    of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen weight has no gradient
     core = 3 * ledger.forward_flops(model, length)["context"] * model.layers
     of_a_token = {
         **{layer: of_a_weight * model.layers * _numbers(model, matrix) for layer, matrix in MATRICES.items()},

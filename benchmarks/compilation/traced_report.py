@@ -1,4 +1,4 @@
-"""A traced step as text and as data. Pure."""
+"""Report a traced step as text and as data. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,13 +9,13 @@ from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
 NOTES = [
-    "The memory excludes NCCL's buffers, CUDA graphs, fragments and the optimizer's own temporaries.",
-    "A trace knows no times and no overlap. Attention is counted with nothing masked.",
+    "The memory excludes NCCL's buffers, CUDA graphs, fragmentation and the optimizer's temporary buffers.",
+    "A trace measures neither time nor overlap. Attention counts as unmasked.",
 ]
 
 
 class TracedVariant(Value, frozen=True):
-    """All of a trace. `fits`, `memory` and `collectives` are those of the fullest stage."""
+    """The report of one traced program. `fits`, `memory` and `collectives` are those of the fullest stage."""
 
     name: str
     benchmark: Benchmark
@@ -99,7 +99,7 @@ def layer_grid(program: TracedProgram) -> Grid:
     lines = [(name or "residual", bytes_text(size)) for name, size in sorted(kept.items(), key=lambda one: -one[1])]
     lines = [line for line in lines if not line[1].startswith("0 ")]
     lines.append(("all", bytes_text(sum(kept.values()))))
-    return Grid("what a layer keeps of a micro-batch", ["made by", "#size"], lines)
+    return Grid("activations that a layer keeps for one micro-batch", ["made by", "#size"], lines)
 
 
 def tensors_grid(program: TracedProgram) -> Grid:

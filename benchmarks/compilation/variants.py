@@ -26,7 +26,7 @@ WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
 
 
 def variant_requests(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Request]:
-    """Return each combination of the lists in flags and --set by name, as planned and with each set of flags."""
+    """Return the variants by name: each combination of the lists in flags and --set, with and without --flags_ab."""
     found: dict[str, Request] = {}
     cells = [cell for request in requests for cell in _cells(request)]
     flags = flag_sets(flags_ab) if flags_ab is not None else {}
@@ -91,7 +91,7 @@ Programs = Mapping[str, Program | TracedProgram]
 
 
 def traced_ones(programs: Programs) -> dict[str, TracedProgram]:
-    """Return all of them, or none: they come from one backend."""
+    """Return the traced programs: all or none, because all programs come from one backend."""
     return {name: one for name, one in programs.items() if isinstance(one, TracedProgram)}
 
 
@@ -107,7 +107,7 @@ def program_of(
 
 
 def ranked(programs: Programs) -> list[str]:
-    """Return the programs that fit first, then by exposed bytes per token if they are known, then by memory."""
+    """Return the names, best first: programs that fit, then fewer exposed bytes per token if known, less memory."""
     return sorted(programs, key=lambda name: programs[name].rank)
 
 
@@ -133,8 +133,8 @@ def notes(programs: Programs, failed: Mapping[str, StepmarkError]) -> list[str]:
         return [*(error.what for error in failed.values()), *traced_report.NOTES]
     return [
         *(error.what for error in failed.values()),
-        "Sorted by whether it fits, then by the bytes per token that no matmul or attention hides.",
-        f"A compiler without a GPU cannot know {UNKNOWN}.",
+        "Variants that fit come first, sorted by the bytes per token that no matmul or attention hides.",
+        f"A compiler without a GPU cannot account for {UNKNOWN}.",
     ]
 
 
@@ -161,7 +161,7 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
 
 
 def too_large(programs: Programs) -> RequestError | None:
-    """Return the refusal if no program fits, with the missing memory of the smallest."""
+    """Return an error with the memory of the smallest program if no program fits, otherwise None."""
     if any(program.fits for program in programs.values()):
         return None
     name = min(programs, key=lambda name: programs[name].peak_bytes)
@@ -172,7 +172,7 @@ def too_large(programs: Programs) -> RequestError | None:
     return RequestError(
         f"{what} the device",
         where=compiled_report.fits_text(least),
-        why=f"most of it is {largest.name}: {bytes_text(largest.held_bytes)}; more GPUs or a smaller batch also help",
+        why=f"the largest part is {largest.name}: {bytes_text(largest.held_bytes)}; use more GPUs or a smaller batch",
         next_command=least.saves_memory,
     )
 
@@ -206,7 +206,7 @@ class Variants(Value, frozen=True):
 
 
 class TracedVariants(Value, frozen=True):
-    """Ranked."""
+    """The traced variants, the best first."""
 
     variants: list[traced_report.TracedVariant]
     failed: dict[str, str]

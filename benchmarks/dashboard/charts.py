@@ -69,7 +69,7 @@ def _scalars(entry: FinishedRun) -> dict[str, float]:
 
 
 def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
-    """Return the tag of a night's figure. Its number sorts figures that gate before those that are only watched."""
+    """Return the tag of a night's metric. Its number sorts gating metrics before metrics that are only watched."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
     return f"{place} nights of {plain(suite)}: {plain(one.metric.name)}{watched}/{plain(cell)}"
 

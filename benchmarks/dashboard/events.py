@@ -1,11 +1,11 @@
 """Write TensorBoard's event files: the scalars of a run's steps, and the records of a dashboard.
 
 Times have tags `perf/...`. Times under a profiler, or of steps in which jax recorded or compiled (PGLE), have tags
-`profiled/...`; times of a run with an injected slowdown, `slowed/...`. So no chart mixes them with comparable runs.
-The loss is always `train/loss`, because none of this changes it.
+`profiled/...`. Times of a run with an injected slowdown have tags `slowed/...`. So no chart mixes comparable times
+with others. The loss is always `train/loss`, because profilers and slowdowns do not change it.
 
-TensorFlow's writer is not used: on a full disk its thread dies with a traceback, and it takes time from a training
-CPU.
+TensorFlow's writer is not used: on a full disk, its thread dies with a traceback, and on a CPU, it slows the
+training.
 """
 
 import contextlib

@@ -35,7 +35,7 @@ FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIGURES[:3]))
 
 
 def row_of(run: FinishedRun) -> dict[str, str | float]:
-    """Return the columns of a run, without unknown figures. Counts are text, because TensorBoard shows 4 as 4.000."""
+    """Return the columns of a run, without unknown metrics. Counts are text, because TensorBoard shows 4 as 4.000."""
     figures = {figure.title: figure.of(run) for figure in FIGURES}
     benchmark, labels = run.benchmark, run.labels
     return {
@@ -72,7 +72,7 @@ def status(run: FinishedRun) -> str:
 
 
 def tflops(run: FinishedRun) -> str:
-    """Return the peak with six digits, which tell apart two measurements of a peak."""
+    """Return the peak with six digits, which distinguish two measurements of a peak."""
     return f"{run.mfu.peak_tflops:.6g} TFLOP/s" if run.mfu.peak_tflops is not None else "unknown"
 
 

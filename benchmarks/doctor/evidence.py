@@ -22,22 +22,22 @@ from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
 
-_END_OF_TRAINING = 1 << 40  # the end counts as this number of steps: training survived everything before it
+_END_OF_TRAINING = 1 << 40  # the end counts as this number of steps, so training survived all earlier findings
 SURVIVED_STEPS = 3  # steps by which a rank may be ahead of a failed rank; more mean that training continued
 NEAR_BYTES = 16 << 10  # most tracebacks are shorter
 AHEAD_BYTES = 256 << 10  # the longest traceback that is read
 LOSSES_OF_A_STEP = 8  # in an unknown format, because each rank of a node may print its own loss
 BEHIND_BYTES = 64 << 10  # text before a line that is searched for the last time stamp
 STEPS_WITHIN = BEHIND_BYTES  # text at the end of a log that is searched for its last steps
-MOST_WAITING = 16 << 20  # bytes to keep while no line ends
+MOST_WAITING = 16 << 20  # bytes to keep in memory if no line has ended
 ABOUT = 40  # characters of a long line to show before its symptom
 RECORDS = (".json", ".jsonl")  # records of a launcher, not logs
 LONGEST_MARK = 400  # only the first bytes of a line are searched for the mark of an error
-LONGEST_LINE = 8 << 10  # of a longer line, only this part around the searched word is read
+LONGEST_LINE = 8 << 10  # if a line is longer, only this part around the searched word is read
 MORE_WITHIN = 1500  # bytes after a line that may continue its message
 MOST_UNKNOWN = 20  # different unknown errors in one log
 MOST_TRACEBACKS = 1000  # without a step between them; later ones cannot be the first error
-MOST_SILENT = 16  # silent ranks that one line names
+MOST_SILENT = 16  # silent ranks to read from one line
 # Text that may precede an error: nothing, or the writer of the line (if several are named, the last `name: `).
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
 # An error that only a failing program prints: a named Python exception, or a fatal error of C++, C, Go, Rust or Java.
@@ -153,15 +153,15 @@ class Scanner:
         self._picker = symptoms.picker
         self._secrets = shell_secrets()
         self._text = b""
-        self._done = 0  # position in the text: lines that begin before it are searched
-        self._before = 0  # bytes of the log before the text
-        self._counted = 0  # position in the text: lines that end before it are counted
+        self._done = 0  # lines that begin before this position in the text have been searched
+        self._before = 0  # bytes of the log before the text in memory
+        self._counted = 0  # lines that end before this position in the text have been counted
         self._lines = 0  # the number of counted lines
-        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # the open ones: prefix, and end in the log
+        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # open tracebacks: prefix, and end in the log
         self._taken = Counter[int]()  # number of tracebacks by the number of steps before them
         self._bytes = 0
         self._reported = 0  # lines of steps
-        self._steps = 0  # steps so far, which decide what training survived
+        self._steps = 0  # steps so far; they decide which findings training survived
         self._losses = 0
         self._success: int | None = None  # number of steps before the last line that reports success
         self._begun = 0  # position in the log of the last line that reports a start
@@ -354,7 +354,7 @@ class Scanner:
         return any(prefix.match(line) for prefix, _ in self._tracebacks)
 
     def _take_traceback(self, start: int, line: bytes) -> None:
-        """Add the error of a traceback that was raised first, unless Python ignored it or it is a known symptom."""
+        """Add the first error of a traceback, unless Python ignored it or it is a known symptom."""
         self._taken[self._steps] += 1
         if self._taken[self._steps] > MOST_TRACEBACKS:
             return

@@ -78,7 +78,7 @@ def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) 
 
 
 def rank_in(line: bytes) -> int | None:
-    """Return the rank that wrote the line or that the line is about."""
+    """Return the rank that wrote the line, or that the line names."""
     found = LABEL.match(line) or NAMED.search(line[:400])
     return None if found is None else int(next(number for number in found.groups() if number))
 
@@ -131,7 +131,7 @@ class Traceback(NamedTuple):
 def read_traceback(text: bytes) -> Traceback:
     """Return the traceback that begins with the first line of a text.
 
-    Its lines have the prefix of that line, with any time. If no frame has that prefix, the first frame's is used.
+    Its lines share the prefix of the first line, apart from times. If no frame does, the first frame's prefix counts.
     """
     first = without_colours(text.partition(b"\n")[0])
     before, head, _ = first.partition(TRACEBACK)

@@ -37,7 +37,7 @@ TIERS = {
     Kind.CONSEQUENCE: Tier.CONSEQUENCE,
     Kind.SUSPECT: Tier.MARKED,
 }
-# These tiers are merged with the tier on the right: the time decides, and the tier only if a stamp is missing.
+# These tiers are merged with the tier on the right: time decides the order, or the tier if a time stamp is missing.
 TIMED = {
     Tier.JOB_CAUSE: Tier.CAUSE,
     Tier.UNKNOWN: Tier.CAUSE,
@@ -46,7 +46,7 @@ TIMED = {
 }
 MESSAGE_LINES = 5  # lines that the message of an error may have
 SOON_SECONDS = 60.0
-# Findings for a log without an error that does not show the end of training, and their texts.
+# Findings for a log that shows neither an error nor the end of training, and their texts.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log has no step", NO_END: "the log has steps, but no end of training"}
 NOT_AFTER_THE_END = "nccl_timeout"  # a rank that waits in a collective has not finished
@@ -58,7 +58,7 @@ class RunContext(Value, frozen=True):
 
     ended_well: bool = False
     failed: bool = False  # the record shows that the run failed
-    reasons: list[str] = []  # from its result; without a result, what the run waits for, and the next command
+    reasons: list[str] = []  # from its result; without a result, the state of the run and the next command
     first_rank: int | None = None  # the rank that failed first
     since: float | None = None  # older lines belong to an earlier attempt
     recorded: bool = False  # Stepmark started the run, so its record shows whether it ended
@@ -181,7 +181,7 @@ class _Case:
         return parts and one.id != NOT_AFTER_THE_END
 
     def credible(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop what a silent rank later reports about silent peers: after it resumes, it takes them for lost."""
+        """Drop a silent rank's later reports of silent peers: when it resumes, it wrongly considers them lost."""
         silences = [one for one in found if self.kind(one) == Kind.SILENCE]
         silent: set[int | None] = set()
         void: set[Finding] = set()
@@ -205,7 +205,7 @@ class _Case:
         ]
 
     def _explains(self, cause: Finding, unknown: Finding) -> bool:
-        """Whether a cause explains an unknown error: it comes earlier or directly after it, or comes from Slurm."""
+        """Whether a cause explains an unknown error: it is in another log, from Slurm, or not many lines later."""
         if _writer(cause) != _writer(unknown):
             return False
         late = cause.file != unknown.file or self._symptoms.by_id[cause.id].of == "job"

@@ -1,7 +1,7 @@
 """Finds the few lines of a log that contain one of many words. The cost does not grow with the number of words.
 
-A word is searched for by its rarest group of four bytes: all groups of four bytes of a text are compared with those
-of all words at once. Pure.
+A word is found by its rarest group of four bytes: one pass compares all groups of four bytes of a text with the
+groups of all words. Pure.
 """
 
 from collections.abc import Iterator, Sequence

@@ -65,10 +65,10 @@ class Symptom(Value, frozen=True):
     samples: list[str]
     source: str
     unless: str = ""  # a pattern: a line that matches it does not show the symptom
-    names: str = ""  # for a silence, a pattern for the silent ranks, from this line on; without a group, rank 0
+    names: str = ""  # for a silence: a pattern that finds the silent ranks, from this line on; no group: rank 0
     then: str = ""  # a pattern for the following lines, whose group continues the message
     info: bool = False  # lines of level INFO also show the symptom
-    lasting: bool = False  # training may continue after it, but its result is worthless
+    lasting: bool = False  # training may continue after this symptom, but its result is useless
 
 
 class ErrorFamily(Value, frozen=True):
@@ -97,7 +97,7 @@ class Progress(Value, frozen=True):
     unit: str
     at: str
     last: str
-    ended: bool  # no later step would have been printed
+    ended: bool  # training is complete: no later step would be printed
 
     @property
     def text(self) -> str:
@@ -150,7 +150,7 @@ class Symptoms:
 
     @cached_property
     def picker(self) -> "LinePicker":
-        """Finds the lines that contain a word of any symptom, success or error. Made when a log is read."""
+        """Return a picker of the lines that contain a word of any symptom, success or error."""
         from benchmarks.doctor.picking import LinePicker
 
         return LinePicker(self.words())
@@ -285,7 +285,7 @@ class ProgressReader:
 
 
 def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:
-    """Return the progress. If not every step is printed, training ended if the next printed step is past the last."""
+    """Return the progress. If some steps are not printed, training has ended when the next one would be too late."""
     numbers = [_number(text) for text in printed[-RECENT:]]
     apart = min((after - before for before, after in pairwise(numbers) if after > before), default=1.0)
     ended = numbers[-1] >= last or numbers[-1] + apart > last

@@ -28,7 +28,7 @@ UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
-# All are relative, except that of logits. On a CPU, correct backends reach at most half of each: in fp32, only the
+# Tolerances except `logits` are relative. On a CPU, correct backends reach at most half of each: in fp32, only the
 # order of sums differs, and in bf16, only where values are rounded.
 # docs/measurements/2026-11-23-equivalence.md derives the values.
 Tolerances = Mapping[str, float]
@@ -78,7 +78,7 @@ def batches(model: Model) -> Arrays:
 
 
 def with_arrays_of(case: WorkCase, given: Arrays, source: "Side") -> tuple[WorkCase, Arrays]:
-    """Return the case and the arrays for the other sides, with the weights and attention scale of the first side."""
+    """Return the case and the arrays for the other backends, with the first one's weights and attention scale."""
     scale = source.report.settings.get("attention_scale")
     case = msgspec.structs.replace(
         case, perturb_seed=None, attention_scale=scale if isinstance(scale, float) else None
@@ -239,7 +239,7 @@ def _close(quantity: str, first: float, second: float, tolerance: float) -> Line
 
 
 def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
-    """Compare the gradient norm of each side's first step with that of the separate pass over the same batch."""
+    """Compare the gradient norms of each side's first step and of the separate pass over the same batch."""
     ratios = [
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]

@@ -10,7 +10,7 @@ arrays.npz   `weight/NAME`, the initial weights; `logits` [batch, sequence, V] a
              of the first batch; and `trained/NAME`, the weights before the last update, with which the loss of the
              last step was computed.
 
-The names are neutral, so that no backend needs those of another: `embedding` [V, h], `layers.I.attention_norm` [h],
+All backends use the same neutral names of tensors: `embedding` [V, h], `layers.I.attention_norm` [h],
 `layers.I.query` [a, d, h], `layers.I.key` and `layers.I.value` [g, d, h], `layers.I.attention_output` [h, a, d],
 `layers.I.mlp_norm` [h], `layers.I.gate` and `layers.I.up` [f, h], `layers.I.down` [h, f], `final_norm` [h],
 `head` [V, h]. Consecutive a/g query heads share a key. RoPE rotates the first half of a head with its second half.

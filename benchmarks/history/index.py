@@ -6,7 +6,7 @@ That suffices because every file of a run is moved into place, which changes the
 cannot be stored (no space, no locks on the file system), it is kept in memory.
 
 A run is in the folder itself or one level deeper (results/team/RUN). Files, hidden folders and folders that Stepmark
-uses for other purposes are ignored. Every other folder is a row, or a problem with the reason why it is not a row.
+uses for other purposes are ignored. Every other folder becomes a row, or a problem with a reason.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ NOTHING_YET = "nothing yet"
 FOREIGN = f"not a run: neither it nor a folder in it has {BENCHMARK}"
 # A folder that was changed this recently may change again without a new time stamp, because clocks are coarse.
 YOUNG_NS = 120 * 10**9
-LONGEST_WAIT_SECONDS = 60.0  # while another process updates the same index
+LONGEST_WAIT_SECONDS = 60.0  # the longest wait for another process that updates the same index
 
 _COLUMNS = ", ".join(f'"{name}"' for name in COLUMNS)
 _SCHEMA = (
@@ -57,7 +57,7 @@ _DECODER = msgspec.msgpack.Decoder(FinishedRun)
 
 
 class Problem(Value, frozen=True):
-    """A folder that is not a row, with the reason."""
+    """A folder that did not become a row, with the reason."""
 
     folder: str  # relative to the folder with the runs
     reason: str
@@ -72,7 +72,7 @@ class Index:
             raise RequestError(
                 "the folder of runs does not exist",
                 where=str(output_dir),
-                why="pass the --output_dir of run.py",
+                why="pass the --output_dir that you passed to run.py",
             )
         self.output_dir = output_dir
         self.notes: list[str] = []  # remarks about the index for the user
@@ -107,7 +107,7 @@ class Index:
         return [path for (path,) in self._rows.execute("SELECT path FROM runs")]
 
     def problems(self) -> list[Problem]:
-        """Return the folders that are not rows, each with the reason."""
+        """Return the folders that did not become rows, each with the reason."""
         found = self._rows.execute("SELECT path, reason FROM folders WHERE reason IS NOT NULL").fetchall()
         copies = self._rows.execute("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
         found += [(path, f"a copy of {first}, which counts once") for path, first in copies]
@@ -116,7 +116,7 @@ class Index:
     # --- updating the index ---
 
     def _up_to_date(self, database: Path | str) -> sqlite3.Connection:
-        """Update the index in one transaction, so that a killed process leaves the previous state."""
+        """Update the index in one transaction, so that it keeps its previous state if the process is killed."""
         rows = sqlite3.connect(database, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
         rows.execute("BEGIN IMMEDIATE")
         if rows.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:

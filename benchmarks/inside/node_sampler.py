@@ -1,8 +1,8 @@
 """Record the energy, clocks, throttling, memory and load of a node once a second during training.
 
-It runs by its path once per node, with any Python of the node. It needs only the standard library and NVIDIA's
+It is started by its path, once per node, with any Python of the node. It needs only the standard library and NVIDIA's
 pynvml, from a given file or an installation. `DIR/node-NAME.jsonl` gets a line of facts, a line per sample and a line
-at the end; benchmarks/telemetry/summary.py reads it. A failure here must not affect the training.
+at the end; benchmarks/telemetry/samples.py reads them. A failure here must not affect the training.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def parse(argv):
 
 
 def sample(lines, node, gpus, ending, interval):
-    """Write the facts, then samples until a signal ends the sampling, then the end."""
+    """Write the facts, then samples until a signal arrives, then the line at the end."""
     write(
         lines, {"event": "facts", "interval": interval, "gpu_columns": list(COLUMNS), **node.facts(), **gpus.facts()}
     )
@@ -113,14 +113,14 @@ class Ending:
 
 
 def die_with_parent():
-    """End this process when its parent dies, so that a killed launcher leaves no sampler (only on Linux)."""
+    """End this process when its parent dies, so that no sampler outlives a killed launcher (only on Linux)."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def write(stream, value):
-    """Write a JSON line. Each line is one write, so a killed sampler leaves complete lines."""
+    """Write a JSON line in one write, so that lines are complete even if the sampler is killed."""
     text = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     while text:
         text = text[stream.write(text) :]
@@ -222,7 +222,7 @@ def module_at(path):
 
 
 class Gpus:
-    """The GPUs of this node that are sampled; without any, the reason."""
+    """The GPUs of this node that are sampled, or the reason why no GPU is sampled."""
 
     def __init__(self, why_none, nvml=None, gpus=()):
         self._why_none = why_none

@@ -60,7 +60,7 @@ def main(device_on: Callable[[str], Device], argv: list[str]) -> None:
 
 
 def measure(request: dict[str, Any], device: Device) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the rates of every shape and precision, and the precisions without any, each with its reason."""
+    """Return the rates of every shape and precision, and for each precision without rates, the reason."""
     rates: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for dtype in request["dtypes"]:
@@ -113,7 +113,7 @@ def cores() -> int:
 
 
 def die_with_parent() -> None:
-    """End this process when its parent dies, so that a killed launcher leaves no measurement (only on Linux)."""
+    """End this process when its parent dies, so that no measurement outlives a killed launcher (only on Linux)."""
     set_parent_death_signal = 1
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

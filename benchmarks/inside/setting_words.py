@@ -1,6 +1,6 @@
 """List the settings of a framework with their types, read from the annotations of its classes.
 
-After a change of its pins, a backend's list_settings.py loads this file by path in the framework's environment.
+If a backend changes its pins, its list_settings.py loads this file by path in the framework's environment.
 """
 
 import types

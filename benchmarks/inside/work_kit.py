@@ -78,7 +78,7 @@ def run(
     train: Callable[[dict[str, Any], Arrays], Any],
     notes: Callable[[], list[str]],
 ) -> None:
-    """Train the cases in the folder's request one by one. `train` returns a report and arrays; `notes`, remarks."""
+    """Train the cases in the folder's request one by one. `train` returns a report and arrays, `notes` the notes."""
     started = time.monotonic()
     request = json.loads((folder / REQUEST).read_bytes())
     cases = {}

@@ -28,7 +28,7 @@ RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the
 
 
 class EventFile:
-    """Appends JSON lines to a file. Each line is one write, so a killed worker leaves complete lines."""
+    """Appends JSON lines to a file, each in one write, so that lines are complete even if the worker is killed."""
 
     def __init__(self, path):
         self._path = Path(path)
@@ -102,7 +102,7 @@ class StepRecorder:
         )
 
     def failures(self):
-        """Return the failed assertions. If there are any, the run completed, but its figures are not valid."""
+        """Return the failed assertions. If there are any, the run completed, but its metrics are not valid."""
         found = []
         if self.steps == 0:
             found.append("no step was trained")
@@ -121,8 +121,8 @@ class StepRecorder:
 class AdapterProof:
     """Proof that training changed only the adapters.
 
-    Before the first step and after the last, a worker passes a checksum of every adapter and frozen weight by name.
-    No step includes the time for this.
+    Before the first and after the last step, a worker passes the checksums of all adapters and frozen weights by
+    name. The step times do not include this.
     """
 
     def __init__(self, rank=0):
@@ -162,8 +162,8 @@ class AdapterProof:
 class Slowdown:
     """Makes every step (1 + fraction) times as long, by a sleep at its end (--inject_slowdown).
 
-    Ranks wait for one another in a step, so only rank 0 sleeps (see `slowdown`). If all slept, each would also sleep
-    for the time that it waited for the others, and with a fraction of 1 or more, steps would grow without limit.
+    Ranks wait for one another in a step, so only rank 0 sleeps (see `slowdown`). If all ranks slept, the wait for the
+    others would count as step time, and with a fraction of 1 or more, steps would grow without limit.
     """
 
     def __init__(self, fraction):
@@ -221,7 +221,7 @@ def installed_versions(names):
 
 
 def add_options(parser):
-    """The options that every worker takes; rank and coordinator come from the site."""
+    """Add the options that every worker accepts. Rank and coordinator come from the site."""
     parser.add_argument("--events_dir", required=True)
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--devices", type=int, required=True)
@@ -353,14 +353,14 @@ def leave(exit_code):
 
 
 def die_with_parent():
-    """End this process when its parent dies, so that a killed launcher leaves no workers (only on Linux)."""
+    """End this process when its parent dies, so that no worker outlives a killed launcher (only on Linux)."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def in_a_fork(log, work):
-    """Run work() in another process, which writes to the log. Return its exit code, or minus its signal."""
+    """Run work() in another process, which writes to the log. Return its exit code, or minus the signal's number."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

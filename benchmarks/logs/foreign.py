@@ -111,7 +111,7 @@ def summarise_foreign(
             "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
             "notes": [
                 of_times,
-                *([f"its TFLOP/s imply {counted_by.text}"] if counted_by else []),
+                *([f"the log's TFLOP/s imply {counted_by.text}"] if counted_by else []),
                 *_other_mfu_than_the_log(figures.mfu or [], marked),
                 *_stride_notes(steps),
                 *figures.notes,
@@ -158,7 +158,7 @@ def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
 
 
 def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Return a complaint if a counted step (or any step, if no step counts) has another batch than the flag."""
+    """Return a complaint if the batch of a counted step (or of any step, if none counts) differs from the flag."""
     asked = workload.global_batch_size
     judged = [step for step in steps if step.excluded_because is None] or steps
     others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
@@ -213,12 +213,12 @@ def _whose_convention(
 def _other_flops_than_the_log(found: Attribution | None) -> list[str]:
     if found is None or 1 / REFUTED < found.ratio < REFUTED:
         return []
-    asked = "are model, GPUs, global batch and sequence length right?"
-    return [f"its TFLOP/s are {found.ratio:.2g} times those that the flags give: {asked}"]
+    asked = "check model, GPUs, global batch and sequence length"
+    return [f"the log's TFLOP/s are {found.ratio:.2g} times those from the flags: {asked}"]
 
 
 def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> list[str]:
-    """Return a note if the printed MFU disagrees. Some frameworks use a fixed peak (nanoGPT that of an A100)."""
+    """Return a note if the printed MFU disagrees. Some frameworks use a fixed peak (nanoGPT the A100's)."""
     rates = [(step.framework_rates or {}).get(MFU_RATE) for step in steps if step.excluded_because is None]
     printed = statistics.median([rate for rate in rates if rate is not None and rate > 0])
     if printed is None or not entries:
@@ -226,7 +226,7 @@ def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> li
     ratio = min((printed / one.percent for one in entries), key=lambda one: abs(math.log(one)))
     if 1 / REFUTED < ratio < REFUTED:
         return []
-    return [f"its MFU is {ratio:.2g} times the nearest of these: it uses another peak, or the flags are wrong"]
+    return [f"the log's MFU is {ratio:.2g} times the nearest of these: its peak differs, or the flags are wrong"]
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:

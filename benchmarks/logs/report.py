@@ -27,7 +27,7 @@ FLAGS_OF_A_BENCHMARK = "--model --hardware --gpus --dtype --global_batch_size --
 
 
 class Outcome(NamedTuple):
-    """The figures of a log, and the published row that they are compared with."""
+    """The metrics of a log, and the published row that they are compared with."""
 
     result: ForeignResult
     reference: Nearest
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 def outcome_of(
     steps: list[Step], workload: Workload, window: str, log_format: LogFormat, configs_root: Path
 ) -> Outcome:
-    """Return the figures of a log's last attempt, and the published row to compare them with."""
+    """Return the metrics of a log's last attempt, and the published row to compare them with."""
     result = summarise_foreign(
         steps,
         workload,
@@ -123,7 +123,7 @@ class Report(NamedTuple):
 
     def _why_no_seconds(self) -> str | None:
         without = any(step.seconds is None for steps in self.log.attempts for step in steps)
-        return (self.log_format.no_seconds or "its line has no seconds") if without else None
+        return (self.log_format.no_seconds or "the line of the step has no seconds") if without else None
 
     def table(self) -> str:
         """Return a line for each attempt, then the excluded steps."""

@@ -1,7 +1,7 @@
 """Log formats as data: templates of step lines (configs/log_formats, or ingest.py --pattern).
 
 A template is the printed line with a field for each number: `iter {step}: loss {loss}, time {milliseconds}ms`. `...`
-is any text, and a blank is one or more blanks (next to `...`, also none). A template matches anywhere in a line.
+matches any text. A blank matches one or more blanks, or none next to `...`. A template matches anywhere in a line.
 """
 
 import math
@@ -54,7 +54,7 @@ WHOLE = rb"\d{1,15}+"
 DECIMAL = rb"[+-]?(?:%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
 NUMBER = DECIMAL % rb"\d++"
 RATE = DECIMAL % rb"(?:\d{1,3}(?:,\d{3})++|\d++)"  # torchtitan prints 193,831
-# These guards prevent that only a part of a number such as 1,5 or 12.5k is read.
+# These guards prevent a match of only a part of a number, such as 1,5 or 12.5k.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
 ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # including steps that cannot be read, such as 1e+3
 OF_A_NUMBER = "0123456789._eEkKMGT"  # `in` also matches the empty text
@@ -71,8 +71,8 @@ REPEATED = "a template can have a field only once"
 
 
 class Template:
-    """One compiled template. `anchor` is its longest fixed text, which the log is searched for. With `begins`, it
-    matches just the beginning of a step's line, so it also finds a line whose step is unreadable, such as 1e+3.
+    """One compiled template. `anchor` is its longest fixed text, by which its lines are found. With `begins`, it
+    matches only the beginning of a step's line, so it also finds a line whose step is unreadable, such as 1e+3.
     """
 
     def __init__(self, text: str, *, begins: bool = False) -> None:
@@ -114,9 +114,9 @@ class Template:
 
 
 def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes:
-    """Return the regular expression. After a gap (`...`), the first match is final: a later one leaves less text.
+    """Return the regular expression. After a gap (`...`), the first match is final, as a later one has less text.
 
-    The longest gap is the part of a line that is read.
+    A gap is at most as long as the part of a line that is read.
     """
     found, opened = b"", b""
     for at, (field, dots, blank, literal) in enumerate(parts):
@@ -162,7 +162,7 @@ class FormatFacts(Value, frozen=True):
 
     title: str
     source: str  # repository and file of the print statement
-    date: str  # when it was read
+    date: str  # when the source was read
     line: str | list[str]  # templates of a step line; the first that matches is used
     begins: str = ""  # a template for the beginning of every step line; empty: the beginning of the first template
     more: list[str] = []  # templates of optional parts of a step line
@@ -171,7 +171,7 @@ class FormatFacts(Value, frozen=True):
     no_seconds: str = ""  # why the format has no step time
     seconds_resolution: float = 0.001  # value of the last printed digit, in seconds
     rate_resolution: float = 0.01
-    order: int = 0  # if two formats recognise a log, the lower is used
+    order: int = 0  # if two formats recognise a log, the one with the lower order is used
     sample: str = ""
 
 
@@ -217,7 +217,7 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """Return the line around a word, and why it is cut off (empty: it is not); None if no report begins there."""
+        """Return the line around a word and why it is cut off (empty if whole); None if no report begins there."""
         rest, cut = window.line_from(found)
         before = window.text_before(found)
         text = before + rest

@@ -218,5 +218,5 @@ def _notes(row: Row) -> list[str]:
     if row.excluded:
         notes.append("excluded: " + "; ".join(f"{reason}: {steps}" for reason, steps in row.excluded.items()))
     if row.skipped_lines:
-        notes.append(f"{row.skipped_lines} lines of steps could not be read (launch/ingest.py names them)")
+        notes.append(f"{row.skipped_lines} lines of steps could not be read (launch/ingest.py lists them)")
     return notes

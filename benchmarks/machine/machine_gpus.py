@@ -1,4 +1,4 @@
-"""The GPUs of one machine as NVML reports them: which ones a run may use, which it gets, or why it gets none. Pure.
+"""The GPUs of one machine as NVML reports them: those that a run may use, and those that a run gets. Pure.
 
 launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """
@@ -18,7 +18,7 @@ HERE = "here"  # --hardware=here: the GPU of this machine, or its CPU if there i
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NO_DRIVER = (
     "there is no NVIDIA driver: libnvidia-ml.so.1 was not found "
-    "(a container must be started with its GPUs, as docker run --gpus=all does)"
+    "(a container needs access to the GPUs, as with docker run --gpus=all)"
 )
 
 
@@ -50,7 +50,7 @@ class MachineGpus(Value, frozen=True):
     hidden: str = ""  # which GPUs are excluded and why; empty if all can be used
 
 
-# --- which a program of CUDA sees ---------------------------------------------------------------
+# --- the GPUs that a CUDA program sees ----------------------------------------------------------
 
 
 def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool) -> MachineGpus:
@@ -71,7 +71,7 @@ def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool
         if len(hits) != 1 or hits[0] in named:
             return MachineGpus(why_none=f"{VISIBLE}='{variable}': '{word}' does not name exactly one GPU")
         named += hits
-    hidden = f"{VISIBLE}={variable} leaves {len(named)} of {len(gpus)} GPUs" if len(named) < len(gpus) else ""
+    hidden = f"{VISIBLE}={variable} selects {len(named)} of {len(gpus)} GPUs" if len(named) < len(gpus) else ""
     return MachineGpus(gpus=tuple(named), hidden=hidden)
 
 
@@ -113,13 +113,13 @@ def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
     )
 
 
-# --- what a request leaves open -----------------------------------------------------------------
+# --- defaults for a request ---------------------------------------------------------------------
 
 
 def with_gpus(
     request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: Configs, backend: Backend
 ) -> Request:
-    """Return the request with this machine's GPUs, if the request leaves them open and a recipe names them.
+    """Return the request with this machine's GPUs, if it does not name a device and a recipe is made for these GPUs.
 
     `rows` has the hardware of the machine's kinds of GPU, in the order of `kinds`.
     """
@@ -157,7 +157,7 @@ def _scale(request: Request, row: Hardware, count: int, configs: Configs, backen
 
 
 def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str:
-    """Return one line with the flags that were chosen because the request left them open."""
+    """Return one line with the flags that Stepmark chose because the request does not have them."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
     flags = [
         f"--{name}={getattr(settled, name)}"
@@ -167,7 +167,7 @@ def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str
     return f"this machine has {shown(machine.gpus)}{hidden}: {' '.join(flags)}"
 
 
-# --- what a run gets ----------------------------------------------------------------------------
+# --- the GPUs of a run --------------------------------------------------------------------------
 
 
 def chosen(benchmark: Benchmark, machine: MachineGpus) -> list[MachineGpu]:

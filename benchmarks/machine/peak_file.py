@@ -51,7 +51,7 @@ class PeakMeasurementFile(PeakMeasurement, frozen=True):
 
 
 def read(name: str) -> MeasuredPeak:
-    """Read a file of measured peaks, and return them in the form that a run needs."""
+    """Return the peaks in a file that launch/peak.py wrote, in the form that a run needs."""
     try:
         data = files.read(Path(name))
     except OSError as error:
@@ -122,7 +122,7 @@ def table(found: PeakMeasurement, hardware: Hardware, title: str) -> list[str]:
     for label, published in (("published achievable", hardware.achievable), ("datasheet", hardware.peaks)):
         if published:
             shares = (_share(one.tflops, published.get(dtype)) for dtype, one in peaks.items())
-            rows.append((label, "peak as a share of it", *shares))
+            rows.append((label, "and the measured share", *shares))
     return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found, hardware))]
 
 
@@ -135,7 +135,7 @@ def _share(measured: float, published: Peak | None) -> str:
 
 
 def _remarks(found: PeakMeasurement, hardware: Hardware) -> list[str]:
-    """Return what readers must know before they trust the peaks."""
+    """Return the warnings about the peaks."""
     report, rows = found.report, found.request.shapes[0].m
     lines = [f"{dtype} is not measured, because it is emulated on {hardware.title}" for dtype in hardware.emulated]
     lines += [f"{dtype} was not measured: {why}" for dtype, why in report.refused.items()]

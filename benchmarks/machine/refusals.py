@@ -18,7 +18,7 @@ COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver supports
 MINIMUM = {12: "525", 13: "580"}
 
 
-# --- which, and how many ---------------------------------------------------------------------------
+# --- the type and number of GPUs -------------------------------------------------------------------
 
 
 def of_gpus(

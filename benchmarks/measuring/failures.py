@@ -7,13 +7,13 @@ from benchmarks.job_record import AttemptEnd, ProcessEnd, figures_from
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
-# The launcher leaves no other evidence: it cannot record a reason in a full, missing or renamed folder.
+# No better reason is known: a launcher that is killed, or whose folder is full, missing or renamed, records none.
 NO_RECORD = "the run has no record of its end, because its launcher was killed or could not write to its folder,"
 # Exit codes of processes that ended by SIGTERM, SIGINT or SIGHUP, and of killed processes.
 STOP_CODES = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
 SIGKILL = 9
-# Outcomes with a cause outside the run. For these, a process that was stopped by a signal explains nothing.
+# Outcomes with a cause outside the run. If a signal stopped a process in such a run, the process is not the cause.
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
 
 
@@ -44,7 +44,7 @@ def why_failed(
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user{_last(reached, 0)}"]
     if attempts and len(ended) < processes:
-        found.append(f"{processes - len(ended)} of {processes} ranks left no record of their end")
+        found.append(f"{processes - len(ended)} of {processes} ranks wrote no record of their end")
     elif not ended:
         found.append(f"{NO_RECORD}{_last(reached, 0)}")
     if not found and len(own) < steps:
@@ -65,7 +65,7 @@ def failed_phase(name: str, ended: Sequence[ProcessEnd], worker_ends: Sequence[W
 
 
 def failure_order(one: ProcessEnd) -> tuple[bool, bool, float, int]:
-    """Return a sort key for the order of failures: first what the job itself saw, then by the clocks of the nodes."""
+    """Return a sort key: the rank that the job recorded as the first to fail, then the others by time."""
     return not one.failed_first, one.time is None, one.time or 0.0, one.rank
 
 

@@ -28,7 +28,7 @@ SPEED_FIGURES = (
     "hfu",
 )
 FEWEST_FOR_95_PERCENT = 30  # with fewer similar steps, the real coverage of the interval is only 66 to 86%
-MOST_ARTEFACTS = 0.2  # largest share of artefacts; with more, the other steps prove nothing either
+MOST_ARTEFACTS = 0.2  # largest share of artefacts; with more, the other step times are unreliable as well
 RECORDED = (PROFILER, "pgle")  # these steps are excluded because a profiler or a compiler ran during them
 
 

@@ -50,7 +50,7 @@ def warnings(result: Result) -> list[str]:
     found += [
         f"{name}: {machines[name]}" for name in ("throttled", "GPU errors") if machines.get(name, "never") != "never"
     ]
-    found += [f"{len(result.attempts)} attempts; one gives the metrics"] if len(result.attempts) > 1 else []
+    found += [f"{len(result.attempts)} attempts; the metrics come from one"] if len(result.attempts) > 1 else []
     if too_short and result.seconds_per_step.median is not None:
         steps = "" if window.steps_to_tell is None else f" (needs about {window.steps_to_tell:,} steps)"
         found.append(f"Too short to confirm a steady state{steps}")
@@ -94,7 +94,7 @@ def _target_rows(result: Result) -> Rows:
 
 
 def _attempt_rows(result: Result) -> Rows:
-    """Return a row that lists several attempts. For one attempt, it has only what the status omits: job and nodes."""
+    """Return a row that lists the attempts. A single attempt has a row only if its text adds to the status."""
     texts = [f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts]
     if len(texts) == 1:
         texts = [f"1, {one.text}" for one in result.attempts if one.text not in ("completed", *result.reasons)]

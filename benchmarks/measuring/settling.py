@@ -21,13 +21,13 @@ FEWEST_STEPS = 5  # if fewer steps remained after settling, the run keeps all it
 MATTERS_PERCENT = 0.5
 LONGEST_DRIFT_SECONDS = 600.0
 BLOCKS = 8
-END_BLOCKS = 2  # a jump with fewer blocks on one side need not be ruled out; it matters only if it is seen
+END_BLOCKS = 2  # a jump with fewer blocks on one side counts only if the steps show it
 STUDENT_T = 2.447  # half-width of a 95% interval in standard errors, for a line through 8 blocks
 # Thresholds in standard errors. They exceed Student's t, because the memory of step times makes neighbouring blocks
 # similar, and because movement is tested at several places.
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
-CERTAIN = 2 * SEEN  # the threshold for a movement below MATTERS_PERCENT; ignored if all others are ruled out
+CERTAIN = 2 * SEEN  # the threshold for a movement below MATTERS_PERCENT; it matters only if others are not ruled out
 SMALLEST_ERROR = 1e-9  # in percent; the standard error if step times do not vary
 
 

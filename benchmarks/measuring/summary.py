@@ -198,7 +198,7 @@ def _why_unknown_of_a_submission(benchmark: Benchmark, record: RunRecord) -> dic
     if benchmark.is_submission:
         parameters = "the log of a submission does not report the number of parameters"
         found = {"parameters": parameters, "trainable_parameters": parameters}
-        found |= {} if record.mlperf else {"mlperf": "the run left no MLLOG"}
+        found |= {} if record.mlperf else {"mlperf": "the run wrote no MLLOG"}
     if benchmark.model.uncounted:
         found["model_flops_per_step"] = benchmark.model.uncounted
     return found
@@ -220,7 +220,7 @@ def _with_machines(
     return msgspec.structs.replace(result, telemetry=found, ranks=ranks, null_because=nulls)
 
 
-# --- what else affected the run --------------------------------------------------------------------
+# --- other conditions of the run -------------------------------------------------------------------
 
 
 def not_comparable(benchmark: Benchmark) -> list[str]:
@@ -233,7 +233,7 @@ def not_comparable(benchmark: Benchmark) -> list[str]:
 def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> Pgle | None:
     if benchmark.instruments.pgle == "off":
         return None
-    why = f"the run failed: {failures[0]}" if failures else "the run left no evidence"
+    why = f"the run failed: {failures[0]}" if failures else "the run recorded no evidence"
     unseen = PgleSeen(applied=False, reason=why)
     return Pgle(way=benchmark.instruments.pgle, seen=record.pgle or unseen)
 

@@ -153,7 +153,7 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
 
 
 def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
-    """Return HFU, which counts recomputed FLOPs, too, at the peaks of the run's precision."""
+    """Return HFU, which also counts recomputed FLOPs, at the peaks of the run's precision."""
     if workload.recompute is None or workload.model.uncounted:
         nulls["hfu"] = workload.model.uncounted or RECOMPUTE_UNKNOWN
         return None
@@ -181,7 +181,7 @@ def _rate(workload: Workload, flops_per_step: float, step_seconds: float) -> flo
     return flops_per_step / step_seconds / workload.gpus
 
 
-# --- what cannot be, and what is odd ------------------------------------------------------------
+# --- the limit of the hardware ------------------------------------------------------------------
 
 
 def fastest_possible_seconds(workload: Workload) -> float | None:

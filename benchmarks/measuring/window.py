@@ -122,9 +122,9 @@ def _window(marked: Sequence[Step], rule: str, judgement: Judgement) -> Window:
 def _mark_steady(steps: Sequence[Step], times: Mapping[int, float], fastest_possible_seconds: float | None) -> Marks:
     """Return the marks of the steady rule before steps are excluded for settling.
 
-    Only the attempt's first step is marked as compilation. If step times are correct, no other step needs it (MaxText
-    0.2.5, timed at each loss), and the worker marks a later recompilation (PGLE). A slow second step is counted: the
-    median is robust to it, and the excess shows it.
+    Only the attempt's first step is marked as compilation. If step times are correct, no other step needs the mark
+    (MaxText 0.2.5, timed at each loss), and the worker marks a later recompilation (PGLE). A slow second step is
+    counted: the median is robust to it, and the excess shows it.
     """
     marks = [step.excluded_because for step in steps]
     if marks and marks[0] is None:

@@ -93,9 +93,9 @@ def _evaluations(asked: Benchmark, rules: MlperfBenchmark, submission: Submissio
         every = cadence.every_samples
         yield BrokenRule(
             "evaluation cadence",
-            f"it evaluates every {first.steps_apart} steps, but the rules require every {ruled}",
+            f"the run evaluates every {first.steps_apart} steps, but the rules require every {ruled}",
             f"the rules: every {every:,} samples, ceil({every} / {batch}) = {ruled} steps;"
-            f" {name}={given} makes {first.steps_apart}",
+            f" {name}={given} gives {first.steps_apart}",
             f"{name}={ruled if cadence.knob_counts == 'steps' else every}",
             closed_only=True,
         )

@@ -47,7 +47,7 @@ class MlperfBenchmark(Value, frozen=True):
 
     name: str
     title: str
-    model: str | None  # a name in configs/models; None: the model is not such a decoder
+    model: str | None  # a name in configs/models; None: the model is not a dense decoder
     task: Literal["pretrain", "lora", "diffusion"]
     target: Target
     sequence_length: Positive | None

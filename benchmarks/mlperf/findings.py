@@ -78,7 +78,7 @@ def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     steps = run.settings.get("opt_learning_rate_training_steps")
     trained = None if run.samples is None or not run.batch else run.samples // run.batch
     if isinstance(steps, int) and steps > 0 and trained is not None and trained > steps:
-        what = f"it trained {trained} steps, {trained - steps} more than its schedule of {steps}"
+        what = f"the run trained {trained} steps, {trained - steps} more than its schedule of {steps}"
         yield Finding("warning", what)
 
 
@@ -111,7 +111,7 @@ def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
     """Yield warnings about evaluations that are more than one step off. A submission may round by one step."""
     reached = [one for one in run.evaluations if one.value is not None and benchmark.target.reached_by(one.value)]
     if reached and reached[0] is not run.evaluations[-1]:
-        what = f"it continued training after {reached[0].value} had met the target"
+        what = f"training continued after {reached[0].value} had met the target"
         yield Finding("warning", what, reached[0].line)
     counted = [(one.samples, one.line) for one in run.evaluations if one.samples is not None]
     if not counted or not run.batch:

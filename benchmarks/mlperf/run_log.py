@@ -172,7 +172,7 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def samples(self) -> int | None:
-        """Return the samples trained until the last evaluation, which rcp_checker takes as samples to converge."""
+        """Return the samples trained until the last evaluation, which rcp_checker counts as samples to converge."""
         return next((one.samples for one in reversed(self.evaluations) if one.samples is not None), None)
 
 
@@ -183,7 +183,7 @@ def runs_of(stream: BinaryIO) -> list[LoggedRun]:
 
 
 def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
-    """Return the runs of a log, in order. A run with settings only is one that never started."""
+    """Return the runs of a log, in order. A run that has only settings never started."""
     found = list(found)
     runs = _split(_of_one_rank([one for one in found if isinstance(one, Record)]))
     bounds = [0, *(run[0].line for run in runs[1:]), math.inf]

@@ -88,7 +88,7 @@ def report_lines(report: RunReport, findings: list[Finding]) -> list[str]:
         "{} samples": report.samples,
         "global batch {}": report.global_batch_size,
         "{:.4g} samples/s while training": report.apart.samples_per_second if report.apart else None,
-        "init {:.1f} s before it": report.init_seconds,
+        "init {:.1f} s": report.init_seconds,
     }
     known = [words.format(figure) for words, figure in figures.items() if figure is not None]
     found = [f"{name}: {ended}", ", ".join(known) or "samples and global batch unknown"]

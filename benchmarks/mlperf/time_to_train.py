@@ -1,6 +1,6 @@
 """Time to train and its parts: training, evaluation, checkpoints and the rest, which add up to run_stop - run_start.
 
-To tell a slow machine from an unlucky seed, the time is also scaled to the number of samples of the reference.
+To distinguish a slow machine from an unlucky seed, the time is also scaled to the reference's number of samples.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.values import Value
 
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]
-PARTS = ("checkpoint", "evaluation", "training")  # if several are open at a moment, the first of these gets it
+PARTS = ("checkpoint", "evaluation", "training")  # if several overlap, the time counts for the first of these
 MARKS = {"checkpoint": "checkpoint", "eval": "evaluation", "block": "training"}
 UNLUCKY = 2.0  # standard deviations of the reference's own runs
 

@@ -149,7 +149,7 @@ def _set_lines(one: SetVerdict) -> list[str]:
         *(f"  {line}" for run in one.runs for line in _run_lines(run, run.name == one.worst)),
         f"  rcp_checker: {convergence}",
         *([f"  seed_checker: {one.seeds.text()}"] if one.seeds else []),
-        *(f"  warning, which the official checkers do not raise: {what}" for what in one.warnings[:MOST_WARNINGS]),
+        *(f"  warning (not from the official checkers): {what}" for what in one.warnings[:MOST_WARNINGS]),
         *([f"  and {more} more warnings (--json has all)"] if more > 0 else []),
         f"  {_olympic(one)}",
     ]

@@ -25,7 +25,7 @@ ATTENTION_CORE = "attention core"  # the recomputed part that multiplies activat
 
 
 class BoundPart(Value, frozen=True):
-    """One part of a step. `exposed_seconds` is the time that it adds to the step, as it overlaps with nothing."""
+    """One part of a step. `exposed_seconds` is the time that it adds to the step, because nothing overlaps it."""
 
     name: str
     seconds: float | None  # None: unknown, for the reason in `unknown`
@@ -64,7 +64,7 @@ class _Work(NamedTuple):
     flops: float
     precision: str
     formula: str
-    bubbles: bool = True  # the work of layers, which every stage has, so that it counts in the pipeline bubble
+    bubbles: bool = True  # whether every stage does this work (layers), so that it counts in the pipeline bubble
 
 
 def bound(benchmark: Benchmark, storage: Storage) -> Bound:
@@ -75,7 +75,7 @@ def bound(benchmark: Benchmark, storage: Storage) -> Bound:
     compute = _total([part.seconds for part in matmuls])
     unsaid = []  # recomputation that the backend does not report: listed, and counted as 0
     if storage.recompute is None:
-        why = "the backend does not report what it computes twice"
+        why = "the backend does not report its recomputation"
         unsaid.append(_unknown("recompute", "matmuls of the backward pass", why))
     layers = _total([part.seconds for part, one in zip(matmuls, work, strict=True) if one.bubbles])
     parts = [
@@ -166,11 +166,11 @@ def _unknown(name: str, formula: str, why: str) -> BoundPart:
     return BoundPart(name=name, seconds=None, exposed_seconds=None, formula=formula, unknown=why)
 
 
-# --- what nothing hides -------------------------------------------------------------------------
+# --- parts that overlap with nothing ------------------------------------------------------------
 
 
 def _bubble(benchmark: Benchmark, storage: Storage, stage_layers: int, layers: float | None) -> list[BoundPart]:
-    """Return the idle time at both ends of a step: the first stage works without the last, and vice versa.
+    """Return the idle time at the start and the end of a step, when only some stages have work.
 
     This is for the 1F1B schedule. `layers` is the compute time of the stage's layers in seconds.
     """

@@ -28,7 +28,7 @@ WHOLE_STATES = 7
 # Sequences that a context group gathers: keys, values, and the gradients of both.
 WHOLE_KEYS = 4
 
-# The output of a fused matmul -> the outputs of the separate matmuls; a program has either the first or the others.
+# The output of a fused matmul -> the outputs of the separate matmuls. A program has one kind or the other.
 FUSED: dict[str, frozenset[str]] = {
     "qkv_proj": frozenset({"query_proj", "key_proj", "value_proj"}),
     "kv_proj": frozenset({"key_proj", "value_proj"}),
@@ -36,14 +36,14 @@ FUSED: dict[str, frozenset[str]] = {
 }
 
 
-# All activations of a layer, without those that are a part of another one here.
+# All activations of a layer that are not part of another activation in this list.
 DISTINCT = (
     "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
 )  # fmt: skip
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
-    """Bytes a device holds at the peak of a step."""
+    """Return the bytes of each part when a step uses the most memory on a device."""
     if storage.layer_loop is not None:
         state = _state(benchmark, storage, stage_parameters(benchmark, storage))
         return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
@@ -52,7 +52,7 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
 
 
 def _state(benchmark: Benchmark, storage: Storage, parameters: float) -> dict[str, float]:
-    """Return the bytes of the weights and the optimizer of a stage with so many parameters."""
+    """Return the bytes of weights and optimizer state on one device of a stage with `parameters` parameters."""
     trained = trained_parameters(benchmark, storage, parameters)
     frozen = parameters / weight_shards(benchmark, storage) if benchmark.lora else 0.0
     return {
@@ -62,7 +62,7 @@ def _state(benchmark: Benchmark, storage: Storage, parameters: float) -> dict[st
 
 
 def _on_stage(benchmark: Benchmark, storage: Storage, *, last: bool) -> dict[str, float]:
-    """Return the bytes on the first pipeline stage, which keeps the most, or the last, which has the logits."""
+    """Return the bytes on the first pipeline stage, with most activations, or on the last, with the logits."""
     parameters = _parameters_at_end(benchmark, storage, last=last)
     has_head = last or storage.tables_on_every_stage
     logits = _bytes_at_the_loss(benchmark, storage) if has_head else 0.0
@@ -71,7 +71,7 @@ def _on_stage(benchmark: Benchmark, storage: Storage, *, last: bool) -> dict[str
     if storage.head_gradient_waits and has_head:
         scores, working = (size + _table_gradient_bytes(benchmark) for size in (scores, working))
     lasting = _dummy_gradient_bytes(benchmark) if storage.dummy_gradients else 0.0
-    # The loss, the backward pass of an MLP and that of attention are at different times.
+    # The loss, the backward pass of an MLP and that of attention happen at different times, so the largest counts.
     return _state(benchmark, storage, parameters) | {
         "gradients": storage.numbers.gradient_bytes * trained_parameters(benchmark, storage, parameters),
         "gathered_layers": gathered_bytes(benchmark) if storage.gathers_layers else 0.0,
@@ -85,7 +85,7 @@ def _on_stage(benchmark: Benchmark, storage: Storage, *, last: bool) -> dict[str
 
 
 def _bytes_at_the_loss(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the bytes of the logits, or of their gradient next to that of the head if that is more."""
+    """Return the larger of two sizes: the logits, or the gradients of the logits and the head together."""
     gradients = compute_bytes(benchmark) * _vocabulary_numbers(benchmark, storage)
     if benchmark.lora is None:
         gradients += _table_gradient_bytes(benchmark)
@@ -93,12 +93,12 @@ def _bytes_at_the_loss(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def _table_gradient_bytes(benchmark: Benchmark) -> float:
-    """Return the bytes of a gradient of the head or the embedding, before it is in its buffer."""
+    """Return the bytes of the head's gradient (or the embedding's) in the compute type."""
     return embedding_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
 def _dummy_gradient_bytes(benchmark: Benchmark) -> float:
-    """Return the bytes of one gradient of each shape in a layer."""
+    """Return the bytes of one gradient for each matrix of a layer."""
     return layer_matmul_weights(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
@@ -134,7 +134,7 @@ def _at_the_loss(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dic
 
 
 def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
-    """Return the bytes in a layer's backward pass. Embedding and head have no gradient, or one in compute type."""
+    """Return the bytes in a layer's backward pass. The head's gradient, if it exists, counts as `gathered_head`."""
     trains_all = benchmark.lora is None
     waits = trains_all and loop.gradient_of_logits_waits
     one_hot = loop.one_hot_tokens * compute_bytes(benchmark)
@@ -179,12 +179,12 @@ def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def _head_bytes(benchmark: Benchmark, loop: LayerLoop) -> float:
-    """Return the bytes of the head or of its gradient on one device, which has the head's share of a tensor group."""
+    """Return the bytes of the head, or of the head's gradient, on one device. The tensor axis shards both."""
     return embedding_parameters(benchmark.model) * loop.head_number_bytes / benchmark.parallelism.tensor
 
 
 def _vocabulary_numbers(benchmark: Benchmark, storage: Storage) -> float:
-    """Return the size of an array of a device's tokens by its part of the vocabulary, in elements."""
+    """Return the number of elements in an array of a device's tokens by the device's part of the vocabulary."""
     share = benchmark.parallelism
     sharers = share.tensor * (share.pipeline if storage.tables_on_every_stage else 1)
     return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / sharers
@@ -228,12 +228,12 @@ def fullest_stages(benchmark: Benchmark) -> list[tuple[int, bool]]:
 
 
 def stage_parameters(benchmark: Benchmark, storage: Storage) -> int:
-    """The model's parameters on the fullest stage."""
+    """Return the number of parameters on the largest stage."""
     return max(_parameters_at_end(benchmark, storage, last=last) for last in (False, True))
 
 
 def _parameters_at_end(benchmark: Benchmark, storage: Storage, *, last: bool) -> int:
-    """The parameters of the last stage, or of the fullest other.
+    """Return the number of parameters on the last stage, or on the largest of the others.
 
     If embedding and head are tied, both ends have a copy. If the layers do not divide evenly, both ends have fewer.
     """
@@ -247,14 +247,14 @@ def _parameters_at_end(benchmark: Benchmark, storage: Storage, *, last: bool) ->
 
 
 def stage_trained_parameters(benchmark: Benchmark, storage: Storage, parameters: float | None = None) -> float:
-    """Return the parameters that the optimizer changes, of a stage with so many or of the fullest."""
+    """Return how many of a stage's `parameters` are trained. The default is the largest stage."""
     if benchmark.lora is None:
         return stage_parameters(benchmark, storage) if parameters is None else parameters
     return adapter_parameter_count(benchmark.model, benchmark.lora) / benchmark.parallelism.pipeline
 
 
 def trained_parameters(benchmark: Benchmark, storage: Storage, parameters: float | None = None) -> float:
-    """Return the parameters that the optimizer of a device updates, before they are sharded over replicas."""
+    """Return how many parameters a device's optimizer updates, before they are sharded over replicas."""
     whole = benchmark.lora is not None and storage.whole_adapters
     shards = 1 if whole else weight_shards(benchmark, storage)
     return stage_trained_parameters(benchmark, storage, parameters) / shards
@@ -276,7 +276,7 @@ def gathered_activation_bytes(benchmark: Benchmark) -> float:
 
 
 def saved_activation_bytes(benchmark: Benchmark, storage: Storage, *, last: bool = False) -> float:
-    """Return the saved bytes of all layers. A pipeline stage has fewer layers, but more micro-batches in flight."""
+    """Return the bytes of saved activations. A pipeline stage has fewer layers, but more micro-batches in flight."""
     whole_layers = benchmark.model.layers - storage.input_only_layers - storage.absent_layers
     per_token = whole_layers * _kept_bytes(benchmark, storage, storage.saved_activations)
     inputs = storage.input_only_layers / storage.recomputed_together
@@ -286,10 +286,10 @@ def saved_activation_bytes(benchmark: Benchmark, storage: Storage, *, last: bool
 
 
 def microbatches_in_flight(benchmark: Benchmark, *, last: bool = False) -> float:
-    """Micro-batches whose activations the first or last stage holds, in forward passes of the whole model.
+    """Return how many micro-batches' activations the first or last stage holds, in forward passes of the whole model.
 
-    The first has one for each stage, as far as a step has so many, and the last has one. With interleaved stages, it
-    runs ahead by all parts but one, and by two for each stage after it (Narayanan et al. 2021).
+    The first stage holds one micro-batch per stage, but not more than a step has. The last stage holds one.
+    Interleaved stages hold more: all parts but one, and two for each later stage (Narayanan et al. 2021).
     """
     share, micro_batches = benchmark.parallelism, benchmark.batch.gradient_accumulation
     after, parts = 0 if last else share.pipeline - 1, share.virtual_pipeline
@@ -308,11 +308,11 @@ def _kept_bytes(benchmark: Benchmark, storage: Storage, saved: frozenset[str]) -
 def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """Return the temporary bytes of a layer's backward pass: recomputed activations and the gradients of its MLP.
 
-    The logits are freed before that, so only the bytes beyond those of the logits add to the peak of a step.
+    The logits are freed before this pass, so only the bytes that exceed the logits add to the peak of a step.
     """
     widths = _group_widths(benchmark, storage)
     kept = frozenset[str]() if storage.input_only_layers else storage.saved_activations
-    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # or all its parts
+    whole = kept | {"layer_input"} | {name for name, parts in FUSED.items() if parts <= kept}  # all parts are kept
     needed = [name for name in DISTINCT if name not in whole | storage.unneeded_activations]
     anew = storage.recomputed_together * sum(widths[name] for name in needed)
     gradients = widths["mlpwi"] + widths["mlp_product"]
@@ -321,7 +321,7 @@ def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def _group_widths(benchmark: Benchmark, storage: Storage) -> dict[str, int]:
-    """Return the elements per token of each activation, over a tensor group. Unsharded ones count once per device."""
+    """Return each activation's elements per token in a tensor group. Unsharded activations count once per device."""
     copies = dict.fromkeys(storage.whole_activations, benchmark.parallelism.tensor)
     return {name: width * copies.get(name, 1) for name, width in activation_widths(benchmark.model).items()}
 
@@ -351,8 +351,8 @@ def activation_widths(model: Model) -> dict[str, int]:
         "mlpwi": 2 * model.ffn_hidden_size,
         "mlp_product": model.ffn_hidden_size,
         "mlpwo": model.hidden_size,
-        # Kept next to another one: query and key after their rotation; context in fp8; a device's share of a norm's
-        # output that an adapter has whole.
+        # Second copies of other activations: query and key after rotation, context in fp8, and a device's share of a
+        # norm's output, if an adapter keeps the whole output.
         "rotated": queries + keys,
         "context_in_fp8": queries,
         "attention_norm_share": model.hidden_size,
@@ -361,7 +361,7 @@ def activation_widths(model: Model) -> dict[str, int]:
 
 
 def attention_score_bytes(benchmark: Benchmark, storage: Storage) -> float:
-    """One layer's scores, where attention writes them out."""
+    """Return the bytes of one layer's attention scores, for kernels that write them to memory."""
     heads = benchmark.model.attention_heads / benchmark.parallelism.tensor
     scores = heads * tokens_per_device(benchmark) * benchmark.batch.sequence_length
     return storage.score_bytes * scores

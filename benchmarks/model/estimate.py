@@ -1,8 +1,8 @@
 """Estimates a step time: the time of the nearest published row, scaled by the ratio of the two bounds.
 
-A row with the same precision is nearer, then one with the same framework, then one that shares more of GPU, model,
-layout and batch, then one at a nearer scale. `configs/estimate_errors.yml` holds the errors of such estimates for
-published rows, by the trait in which the nearest row differed.
+The nearest row has the same precision if possible, then the same framework, then most other traits (GPU, model,
+layout, batch), then the nearest scale. `configs/estimate_errors.yml` has the errors of such estimates for published
+rows, by the trait in which the nearest row differed.
 """
 
 import math
@@ -29,9 +29,9 @@ BATCH = ("micro_batch_size", "gradient_accumulation", "global_batch_size")
 
 
 class EstimateError(Value, frozen=True):
-    """The error of estimates of published rows in percent, if every row with the same `kind` of trait is excluded."""
+    """The error in percent of estimates for published rows, each made without the rows that share one trait."""
 
-    kind: str  # SCALE: the excluded rows have the same number of GPUs; the nearest row is from the same series
+    kind: str  # that trait; SCALE: the number of GPUs, so that the nearest row is from the same series
     rows: int
     median_percent: float
     worst_percent: float
@@ -71,7 +71,7 @@ KINDS = Traits(PRECISION, FRAMEWORK, GPU, MODEL, SERIES)
 
 
 class PublishedData(NamedTuple):
-    """The published rows and the errors, which estimates are made from."""
+    """The published rows and the errors that estimates need."""
 
     configs: Configs
     rows: list[Reference]  # rows of newer versions first
@@ -127,7 +127,7 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
 
 
 def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> EstimateError | None:
-    """Return the largest estimate error among these kinds of difference; without a kind, that of the scale."""
+    """Return the largest estimate error among these kinds of difference; without a difference, that of the scale."""
     own = [one for one in errors if one.kind in (kinds or [SCALE])]
     return max(own, key=lambda one: one.median_percent, default=None)
 
@@ -200,8 +200,8 @@ def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmar
     """Return a published row as a benchmark; RequestError if no recipe is similar enough.
 
     A row states a model, a layout and a batch, but not which activations are kept for the backward pass. The recipe
-    of the row's backend, task and device decides that. If the row's model or GPU has no recipe, the recipe of another
-    one is used with the row's dimensions and GPU.
+    for the row's backend, task and device decides that. If the row's model or GPU has no recipe, the recipe of
+    another one is used with the row's model and GPU.
     """
     model, hardware = configs.model(row.model), configs.hardware(row.hardware)
     benchmark = resolve(_request(row, configs), configs, backend)
@@ -235,7 +235,7 @@ def _request(row: Reference, configs: Configs) -> Request:
         raise RequestError(
             f"{row.engine} has no recipe for {row.task} {row.dtype} on {row.hardware} or a similar device",
             where=f"configs/references: {row.name}",
-            why="the recipe decides what a row keeps for its backward pass",
+            why="only a recipe states which activations are kept for the backward pass",
         )
 
     def distance(one: tuple[Recipe, str]) -> tuple[bool, bool, bool]:

@@ -26,7 +26,7 @@ def parameter_count(model: Model) -> int:
 
 
 def embedding_parameters(model: Model) -> int:
-    """Return the size of the token table. It is multiplied only if it is tied, because it is then also the head."""
+    """Return the size of the token table. It takes part in a matmul only if it is tied, as it is then the head."""
     return model.vocabulary_size * model.hidden_size
 
 
@@ -136,7 +136,7 @@ class Convention(Value, frozen=True):
     tasks: tuple[str, ...]
     flops_per_token: Callable[[Model, int], float]
     attention_share: float = 1.0  # the counted share of the attention scores: all, or the causal half
-    only_matmuls: bool = True  # it counts no lookup and no norm, so that recomputed matmul FLOPs can be added to it
+    only_matmuls: bool = True  # it counts neither lookups nor norms, so that recomputed matmul FLOPs can be added
 
 
 # The first convention that fits a task is shown first.

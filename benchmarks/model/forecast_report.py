@@ -28,7 +28,7 @@ def words(name: str) -> str:
 def report_text(
     benchmark: Benchmark, report: PlanReport, notes: Sequence[str], top: int, *, whole: bool, scales: bool
 ) -> str:
-    """Return what launch/plan.py shows: one screen, or everything if `whole`. `scales`: add scaling to a ranking."""
+    """Return the text of launch/plan.py: one screen, or everything if `whole`. `scales`: add scaling to a ranking."""
     share, batch, estimate = benchmark.parallelism.short(), benchmark.batch, report.estimate
     rows = [("layout", f"{share} {batch.short()}, {batch.sequence_length} tokens a sequence")]
     rows += [("recipe", f"{benchmark.recipe.name} ({benchmark.recipe.source})" if whole else benchmark.recipe.name)]
@@ -131,7 +131,7 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
 
 
 def error_text(error: EstimateError | None) -> str:
-    """Return the error of estimates of published rows whose nearest row differed in the same trait."""
+    """Return the error of such estimates for published rows as text."""
     if error is None:
         return "unknown: no published row has these settings"
     without = "from another scale of its series" if error.kind == SCALE else f"without the rows of its {error.kind}"

@@ -45,8 +45,8 @@ class Ranking(Value, frozen=True):
     by: RankedBy
     layouts: list[RankedLayout]
     tried: int
-    refused: int  # because of the model's sizes or by the framework
-    too_large: int  # for the memory of a device
+    refused: int  # by the framework, or because the model's sizes do not divide
+    too_large: int  # need more memory than a device has
 
 
 def rank(request: Request, configs: Configs, backend: Backend) -> Ranking:
@@ -107,7 +107,7 @@ def _rounded(seconds: float) -> float:
 def layouts(
     request: Request, asked: Benchmark, configs: Configs, backend: Backend
 ) -> Iterator[Benchmark | RequestError | None]:
-    """Yield each layout and micro-batch as a benchmark, or its error; None if the framework would use other axes."""
+    """Yield a benchmark or an error for each layout and micro-batch; None if the framework would use other axes."""
     if not isinstance(backend, RanksLayouts):
         return
     for share in shares(asked, asked.gpus):
@@ -124,7 +124,7 @@ def layouts(
                 yield benchmark if benchmark.parallelism == share else None
 
 
-# --- which there are ----------------------------------------------------------------------------
+# --- candidates ---------------------------------------------------------------------------------
 
 
 def shares(asked: Benchmark, gpus: int) -> Iterator[Parallelism]:
@@ -173,7 +173,7 @@ def settings_of(request: Request, global_batch_size: int, layout: Mapping[str, o
     return {**kept, **made, "global_batch_size": str(global_batch_size)}
 
 
-# --- a layout to begin with ---------------------------------------------------------------------
+# --- a layout for a scale that the recipe lacks -------------------------------------------------
 
 
 def with_layout(request: Request, configs: Configs, backend: Backend) -> Request:
@@ -189,7 +189,7 @@ def with_layout(request: Request, configs: Configs, backend: Backend) -> Request
 
 
 def layouts_command(request: Request, configs: Configs, backend: Backend) -> str:
-    """Return the command that lists layouts for the requested GPUs. If no layout exists, raise the refusal."""
+    """Return the command that lists layouts for the requested GPUs. Raise RequestError if no layout exists."""
     recipes = (one for one in configs.recipes(request.backend) if request.model in one.models)
     devices = (one.defaults.hardware for one in recipes if one.task == request.task)
     device = request.hardware or next((name for name in devices if configs.hardware(name).kind == "gpu"), None)
@@ -213,11 +213,11 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
     found = [one for one in ordered if best[one.parallelism] is one]
     if not found:
         raise RequestError(
-            f"{backend.title} has no layout that shares {like.model.name} among {gpus} devices",
+            f"{backend.title} has no layout that divides {like.model.name} among {gpus} devices",
             where=missing.where,
             why=next(
                 (one.what for one in tried if isinstance(one, RequestError)),
-                f"no layout divides a batch of {batch} and the sizes of the model",
+                f"no layout divides both a batch of {batch} and the model's dimensions",
             ),
             next_command=missing.next_command,
         ) from missing
@@ -226,7 +226,7 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
 
 
 def _distance_from(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
-    """Return a distance: the number of differing axes of a replica, their ratios, replicated weights, micro-batch."""
+    """Return sort keys, smaller if nearer: differing axes, their ratios, weight replicas, then the micro-batch."""
     share, other = one.parallelism, like.parallelism
     inner = [
         (getattr(share, name), getattr(other, name)) for name in ("tensor", "pipeline", "context", "virtual_pipeline")

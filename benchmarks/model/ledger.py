@@ -11,13 +11,13 @@ from benchmarks.model import flops
 from benchmarks.model.flops import FLOPS_PER_WEIGHT
 from benchmarks.values import Model, Peak, Recompute
 
-# --- what is computed twice ---------------------------------------------------------------------
+# --- recomputed FLOPs ---------------------------------------------------------------------------
 
 FORWARD = 2  # FLOPs per weight and token of the forward pass: a multiply and an add
 
 
-# A fused attention kernel recomputes the scores inside its own backward pass. No convention counts that, and this
-# module does not either. `context` stands for the whole kernel (scores and weighted values), if it runs again.
+# A fused attention kernel recomputes the scores inside its own backward pass. Neither the conventions nor this module
+# count these FLOPs. `context` is the whole kernel (scores and weighted values), if it runs a second time.
 LAYER_MATMULS = (
     "query_proj", "key_proj", "value_proj", "context", "out_proj", "mlpwi_0", "mlpwi_1", "mlpwo",
 )  # fmt: skip
@@ -90,7 +90,7 @@ def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], 
     return 1 / (share / fast.tflops + (1 - share) / slow.tflops)
 
 
-# --- whose convention was it? -------------------------------------------------------------------
+# --- the convention of a printed value ----------------------------------------------------------
 
 
 SAME = 1e-4  # two conventions whose FLOPs differ by less are treated as equal
@@ -100,7 +100,7 @@ class Attribution(NamedTuple):
     """The FLOP convention that follows from a printed TFLOP/s and a printed throughput."""
 
     flops_per_token: float
-    convention: str | None  # None: none fits, or several that differ
+    convention: str | None  # None: no convention fits, or several fit that differ
     text: str
     ratio: float = 1.0  # the printed FLOPs divided by those of the nearest convention
 
@@ -108,7 +108,7 @@ class Attribution(NamedTuple):
 def attribute(
     model: Model, sequence_length: int, flops_per_token: float, uncertainty: float, names: Iterable[str]
 ) -> Attribution:
-    """Return the convention that gives these FLOPs per token, within the relative uncertainty of its digits."""
+    """Return the convention that gives these FLOPs per token, within the relative uncertainty of the digits."""
     counted = {name: flops.flops_per_token(model, sequence_length, name) for name in names}
     near = [name for name, value in counted.items() if abs(flops_per_token / value - 1) <= uncertainty]
     shown = f"{flops_per_token / 1e9:.4g} GFLOP per token"
@@ -124,5 +124,5 @@ def attribute(
         )
     closest = min(counted, key=lambda name: abs(flops_per_token / counted[name] - 1))
     off = flops_per_token / counted[closest] - 1
-    text = f"{shown}: no convention gives that; the nearest is {closest}, {off:+.1%} off"
+    text = f"{shown}: no convention gives this number; the nearest is {closest}, {off:+.1%} off"
     return Attribution(flops_per_token, None, text, 1 + off)

@@ -15,7 +15,7 @@ NOTHING_STARTED = "nothing was started (--dry_run)"
 
 
 def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
-    """Return what a dry run shows: the expected results, and what would run with which settings."""
+    """Return the text of a dry run: the expected results, and the plan with its settings."""
     rows = {name: text.partition(": begins when ")[0] for name, text in _benchmark_rows(benchmark, plan)}
     rows["layout"] += f" ({rows.pop('in short')})"
     rows["phases"] = ", ".join(f"{one.name} on {plural(one.nodes, 'node')}" for one in plan.phases)
@@ -24,7 +24,7 @@ def screen_text(benchmark: Benchmark, plan: Plan, found: Forecast) -> str:
 
 
 def plan_text(benchmark: Benchmark, plan: Plan, storage: Storage, published: PublishedData | None = None) -> str:
-    """Return all that is known about a run before it starts."""
+    """Return the whole plan of a run, with the facts that are known before it starts."""
     lines = [title(benchmark), ""]
     found = None if published is None else forecast(benchmark, storage, published)
     lines += [*expected_lines(benchmark, found), ""] if found is not None else []
@@ -112,13 +112,13 @@ def flops_rows(benchmark: Benchmark) -> Rows:
 def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     """Return the recomputed FLOPs per sequence by part, and the total FLOPs that HFU counts."""
     if recompute is None:
-        return [("recomputed", "unknown: the backend does not report what it computes twice")]
+        return [("recomputed", "unknown: the backend does not report its recomputation")]
     first = ledger.hardware_conventions(benchmark.trains)[0]
     work = (benchmark.model, benchmark.batch.sequence_length, recompute, first)
     length = benchmark.batch.sequence_length
     parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]
     if not parts:
-        return [("recomputed", "nothing: HFU is MFU")]
+        return [("recomputed", "nothing: HFU equals MFU")]
     where = "" if recompute.layers is None else f" ({recompute.layers} of {benchmark.model.layers} layers)"
     again, total = ledger.recomputed_flops_per_token(*work), ledger.hardware_flops_per_token(*work)
     return [

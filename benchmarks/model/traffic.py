@@ -43,7 +43,7 @@ class Traffic(Value, frozen=True):
 
 
 class Group(NamedTuple):
-    """The placement of the devices along one axis: how many share a node, and how many nodes they are on."""
+    """The placement of the devices along one axis: the number of devices in a node, and the number of nodes."""
 
     inside: int
     nodes: int
@@ -92,7 +92,7 @@ def joined(benchmark: Benchmark, *axes: str) -> Group:
 
 
 def traffic(benchmark: Benchmark, storage: Storage) -> list[Traffic]:
-    """Return the traffic of every axis that has any."""
+    """Return the traffic of every axis that has traffic."""
     found = [_fsdp(benchmark, storage), _tensor(benchmark, storage), _context(benchmark), _pipeline(benchmark)]
     return [*(moved for axis in found for moved in axis), *_data(benchmark, storage)]
 

@@ -1,4 +1,4 @@
-"""Judge the runs of a night against earlier nights and build the night's report. Starts and writes nothing.
+"""Judge the runs of a night against earlier nights and build the night's report. Start no run and write no file.
 
 Until a cell is judged, its runs are kept as a CellReport without judgements.
 """
@@ -69,7 +69,7 @@ class Judge:
         if entry is None:
             return None
         reruns = [
-            result_of(place / run_id) or replace(entry, run_id=run_id, status="failed", reasons=["it left no result"])
+            result_of(place / run_id) or replace(entry, run_id=run_id, status="failed", reasons=["it has no result"])
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None

@@ -1,7 +1,7 @@
 """A night as JUnit XML, which Jenkins, GitLab and GitHub Actions can read. Pure.
 
-Each figure of each cell is a test case. A regression is a failure, a run without a valid result is an error, and a
-figure with too few nights is a skipped test. A watched figure always passes; the output contains its verdict.
+Each metric of each cell is a test case. A regression is a failure, a run without a valid result is an error, and a
+metric with too few nights is a skipped test. A watched metric always passes; the output contains its verdict.
 """
 
 import re

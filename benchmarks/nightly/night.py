@@ -1,4 +1,4 @@
-"""Judge a night: a verdict for each figure of each cell, and the verdict and exit code of the whole night. Pure."""
+"""Judge a night: a verdict for each metric of each cell, and the verdict and exit code of the whole night. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ BADNESS = (Verdict.SAME, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.NOT_TESTE
 MUST_DETECT = 10.0  # percent; used if the suite does not set `must_detect`
 RUNNING, MISSING = "running", "missing"
 
-Urgency = tuple[bool, float]  # of re-runs: whether the figure is only watched, and its p; the smallest goes first
+Urgency = tuple[bool, float]  # whether the metric is only watched, and its p; the smallest gets re-runs first
 
 
 class Memory(NamedTuple):
@@ -62,11 +62,11 @@ class CellRuns(NamedTuple):
     notes: Sequence[str] = ()
 
 
-# --- one figure -----------------------------------------------------------------------------------
+# --- one metric -----------------------------------------------------------------------------------
 
 
 class _Line(NamedTuple):
-    """The values of one figure, one for each night; the latest night is the last."""
+    """The values of one metric, one for each night; the latest night is the last."""
 
     points: list[NightPoint]
     values: list[float]
@@ -107,7 +107,7 @@ def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> 
 
 
 def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory) -> dict[str, float]:
-    """Return how far the control cell's first run is from its baseline, as a logarithm for each suspect figure."""
+    """Return how far the control cell's first run is from its baseline, as a logarithm for each suspect metric."""
     found: dict[str, float] = {}
     for metric in (one.metric for one in watched if one.metric.name in CONTROLLED):
         value = value_of(cell_runs.entry, metric)
@@ -120,7 +120,7 @@ def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory:
 def judge_metric(
     cell_runs: CellRuns, watched: WatchedMetric, memory: Memory, control: Mapping[str, float]
 ) -> tuple[MetricJudgement, Urgency | None]:
-    """Return the judgement, and how urgently it needs re-runs; None if it needs none."""
+    """Return the judgement, and how urgently it needs re-runs; None if it needs no re-runs."""
     metric = watched.metric
     value = value_of(cell_runs.entry, metric)
     if value is None:
@@ -152,7 +152,7 @@ def judge_metric(
 def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
     """Change the verdict to `inconclusive` if a drift of the step time within the runs may explain it.
 
-    Drift may explain it if the step time was still moving on one side and not on the other.
+    Drift may explain it if the step time was still moving in the latest run or in the baseline, but not in both.
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]
@@ -221,7 +221,7 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def exit_code(cells: Sequence[CellReport]) -> int:
-    """Return the exit code of the night. A run that failed or never ran outranks a regression: its result is unknown.
+    """Return the exit code of the night. A failed or missing run outranks a regression, as its speed is unknown.
 
     A failed re-run that left a suspicion open outranks a regression for the same reason.
     """
@@ -233,7 +233,7 @@ def exit_code(cells: Sequence[CellReport]) -> int:
 
 
 def blind_below(cells: Sequence[CellReport], must_detect: float | None) -> float | None:
-    """Return the largest change in percent that a cell cannot detect; None if the night detects all it must."""
+    """Return the largest change in percent that a cell cannot detect; None if it is small enough for the suite."""
     gating = [one for cell in cells if not cell.is_control for one in cell.judgements if one.gates]
     worst = max((one.smallest_detectable_percent or 0.0 for one in gating), default=0.0)
     return worst if worst > (must_detect or MUST_DETECT) else None

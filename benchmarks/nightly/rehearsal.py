@@ -88,7 +88,7 @@ def play(
     real: Real, suite: str, watched: Sequence[WatchedMetric], must_detect: float | None = None
 ) -> list[RehearsedNight]:
     """Return every simulated night. Each is judged with the verdicts of the nights before it."""
-    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # what a rehearsal changes
+    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # a rehearsal changes these
     cell = real.cell._replace(is_control=False)
     past: list[FinishedRun] = []
     reports: list[NightReport] = []
@@ -134,7 +134,7 @@ def rehearsal_text(suite: str, real: Real, played: Sequence[RehearsedNight]) -> 
     return "\n".join(
         [
             f"rehearsal of suite {suite}: no night was run, and nothing enters the history",
-            f"{len(played)} nights made of one real run, {real.run.run_id} {real.source}, by scaling its steps;",
+            f"{len(played)} nights scaled from one real run, {real.run.run_id} {real.source};",
             "the verdicts are those of the nightly rule",
             "",
             *columns(rows),

@@ -53,7 +53,7 @@ def slowed_text(report: NightReport) -> str:
 
 
 def refused_text(cell: str) -> str:
-    return f"{cell}: suspect, and no re-runs were left for it"
+    return f"{cell}: suspect, but the budget has no re-runs left"
 
 
 def verdict_text(one: MetricJudgement | CellReport) -> str:
@@ -79,7 +79,7 @@ def headline(report: NightReport) -> str:
 
 
 def blind_rows(report: NightReport) -> Rows:
-    """Return which cells are blind, why, and what helps; empty if the night detects all it must."""
+    """Return rows about the blind cells: the reasons, what helps, and a command; empty if no cell is blind."""
     blind = report.blind_below_percent
     if blind is None:
         return []
@@ -136,7 +136,7 @@ def details(cell: CellReport) -> Rows:
     rows += _labelled("new baseline", cell.new_baseline)
     for one in cell.judgements:
         if _waits(cell) and is_short(one):
-            continue  # first_verdicts reports the missing nights of all figures in one line
+            continue  # first_verdicts reports the missing nights of all metrics in one line
         since = [f"since night {one.since}"] if one.since else []
         first, *again = (value_text(one.metric, value) for value in (one.latest, *one.confirmations))
         runs = [f"first run: {first}; re-runs: {', '.join(again)}"] if again else []
@@ -145,7 +145,7 @@ def details(cell: CellReport) -> Rows:
         rows += _labelled(one.metric.title, [one.why, *since, *runs])
     left_out = [f"{point.night}: {point.why}" for point in cell.left_out]
     more = len(left_out) - SHOWN_LEFT_OUT
-    earlier = [f"{more} earlier ones, in the night's record"] if more > 0 else []
+    earlier = [f"{more} earlier nights: see the night's record"] if more > 0 else []
     rows += _labelled("excluded", [*earlier, *left_out[-SHOWN_LEFT_OUT:]])
     return rows + _labelled("note", cell.notes)
 
@@ -197,7 +197,7 @@ def next_commands(report: NightReport) -> list[str]:
 
 
 def first_verdicts(report: NightReport) -> list[str]:
-    """Return, for the cells with too few nights, after how many more nights their first verdict comes."""
+    """Return a line for the cells with too few nights: how many they have, and when the first verdict comes."""
     waiting: dict[int, list[str]] = {}  # nights that count -> cells
     for cell in filter(_waits, report.cells):
         waiting.setdefault(_nights_so_far(report, cell), []).append(cell.cell)
@@ -221,7 +221,7 @@ def _waits(cell: CellReport) -> bool:
 
 
 def is_short(one: MetricJudgement) -> bool:
-    """Return whether the figure has too few nights for a verdict."""
+    """Return whether the metric has too few nights for a verdict."""
     return one.baseline is None and one.nights_needed is not None
 
 
@@ -233,7 +233,7 @@ def markdown(report: NightReport) -> str:
     return headed(screen_text(report))
 
 
-# --- what the night could not see -------------------------------------------------------------------
+# --- changes that the night could not detect --------------------------------------------------------
 
 WITHOUT_CONTROL = "without a control cell, a night on which everything is slow looks like a regression"
 
@@ -261,10 +261,10 @@ def night_notes(cells: Sequence[CellReport]) -> list[str]:
     judged = [cell for cell in cells if cell.judgements]
     notes = []
     if len(judged) > 1 and all(cell.is_regression for cell in judged):
-        notes.append("every cell is a regression: look first at what all share (machine, network, container)")
+        notes.append("every cell is a regression: first check the shared machine, network and container")
     for cell in cells:
         if cell.is_control and cell.verdict in (Verdict.WORSE, Verdict.BETTER):
-            notes.append(f"the control cell {cell.cell} is {cell.verdict}: look first at the machine and the night")
+            notes.append(f"the control cell {cell.cell} is {cell.verdict}: first check the machine")
     shared = [
         cell.cell for cell in judged if any(one.suspicion is Suspicion.SHARED for one in cell.judgements if one.gates)
     ]

@@ -1,4 +1,4 @@
-"""The rule that turns the nights of one figure into a verdict with a reason. Pure.
+"""The rule that turns the nights of one metric into a verdict with a reason. Pure.
 
 The rule compares logarithms, so differences are ratios. Each night is one value, because the steps and re-runs of a
 night are not independent. `tests/simulate.py` prints how often the rule is wrong.
@@ -100,7 +100,7 @@ def judge(
     """Return the verdict on the latest night, `recent[-1]`. All values are above 0.
 
     `reruns` is None before any re-run, and empty if no re-run is possible. `alarm` is the verdict of an open alarm,
-    which needs no new confirmation. `control` is how far the control cell moved, as a logarithm; None: not at all.
+    which needs no new confirmation. `control` is the logarithm of the control cell's change; None: it did not change.
     """
     if len(baseline) < FEWEST_BASELINE_NIGHTS:
         count = len(baseline)
@@ -147,7 +147,7 @@ def screen_distance(baseline: Sequence[float], latest: float) -> float | None:
 
 
 def smallest_detectable(level: Level, direction: Direction) -> float:
-    """Return the smallest change, as a logarithm, that re-runs in its first night confirm in 4 of 5 cases."""
+    """Return the smallest change, as a logarithm, that its first night confirms with a probability of 80%."""
     limit = level.quantile(1 - CONFIRM_P / _sides(direction)) + level.quantile(POWER)
     return max(limit * level.error(), math.log1p(RELEVANT))
 

@@ -6,7 +6,7 @@ machine are those of the latest run. The report lists every other run, and what 
 The newest baseline night is 3 nights old, because the latest 3 nights are judged together. If the history is short,
 the gap is smaller: ten nights are a baseline, and the eleventh is judged.
 
-A suspect night that re-runs neither confirmed nor refuted never enters a baseline. An alarm opens with the first
+A baseline excludes suspect nights that re-runs neither confirmed nor refuted. An alarm opens with the first
 confirmed `worse` or `better`. While it is open, the baseline stays fixed. It closes after a night of `same`, after 3
 nights in a row without suspicion, or when a new level is accepted: by the user, or if it was `better` for 10 nights.
 """
@@ -37,7 +37,7 @@ class Past(NamedTuple):
 
     night: str
     entry: FinishedRun
-    left_out: str  # why the night is excluded for every figure; empty: it counts
+    left_out: str  # why the night is excluded for every metric; empty: it counts
 
 
 class Series(NamedTuple):
@@ -50,7 +50,7 @@ class Series(NamedTuple):
 def series(
     latest: FinishedRun, suite: str, cell: str, runs: Iterable[FinishedRun], across: Collection[str]
 ) -> Series:
-    """Return the earlier nights of a cell, selected from `runs`. Changes of a kind in `across` do not exclude."""
+    """Return the earlier nights of a cell from `runs`. A change of a kind in `across` does not exclude a night."""
     of_cell = [one for one in runs if (one.labels.suite, one.labels.cell) == (suite, cell)]
     firsts = [one for one in of_cell if one.labels.role == "night"]
     # If a night was started twice, its newest valid run sorts last and replaces the others.
@@ -77,7 +77,7 @@ def _why_left_out(entry: FinishedRun, latest: FinishedRun, kinds: Sequence[str])
 
 
 def left_out_points(found: Series) -> list[NightPoint]:
-    """Return the nights that are excluded for every figure."""
+    """Return the nights that are excluded for every metric."""
     return [
         NightPoint(
             night=past.night,
@@ -95,10 +95,10 @@ def left_out_points(found: Series) -> list[NightPoint]:
 
 
 class PastNight(Value, frozen=True):
-    """One night of one figure."""
+    """One night of one metric."""
 
     value: float  # from the first run: with values of re-runs, the noise would look smaller than it is
-    verdict: Verdict | None = None  # on this figure; None if the night was never judged
+    verdict: Verdict | None = None  # on this metric; None if the night was never judged
     suspicion: Suspicion = Suspicion.NONE
     accepted: bool = False  # the user accepted the level of this night as the new level
     left_out: str = ""  # why the night never counts, such as a deliberate slowdown

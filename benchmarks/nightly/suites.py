@@ -1,4 +1,4 @@
-"""Expand a suite into its cells, each a request with a stable name, and define the figures that it may watch. Pure.
+"""Expand a suite into its cells, each a request with a stable name, and define the metrics that it may watch. Pure.
 
 The name of a cell identifies its history, so it is made only from the cell's own request. It stays the same when the
 suite gets another cell. If a name comes to mean another benchmark, series.py detects that from the runs.
@@ -29,7 +29,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(name="memory_bytes", title="memory", unit="bytes", direction="lower"),
     )
 }
-# A slow night changes these figures of the control cell in the same proportion.
+# A slow night changes these metrics of the control cell in the same proportion.
 CONTROLLED = (SECONDS, "tokens_per_second_per_gpu")
 USUAL = {SECONDS: "gate", EXCESS: "watch"}
 
@@ -75,7 +75,7 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
     every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
     for rule in suite.exclude:
         if not any(_matches(cell.request, rule) for cell in every):  # a mistyped rule would exclude nothing
-            raise _refusal(suite, "exclude", f"excludes a cell that does not exist, {dict(rule)}")
+            raise _refusal(suite, "exclude", f"excludes a cell that does not exist: {dict(rule)}")
     found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
     if not found:
         raise _refusal(suite, "exclude", "excludes every cell")
@@ -119,7 +119,7 @@ def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterat
         titles = [f"{value} {name}" if name in NUMBERS else str(value) for name, value in named_values]
         name = "-".join([*words, *([block.label] if block.label else [])])
         if not NAME.fullmatch(name):
-            why = "use at most 100 letters, digits and _ . -, because file names and filters have the name"
+            why = "use at most 100 letters, digits and _ . -, because the name is part of file names and filters"
             raise _refusal(suite, "matrix", f"makes '{name}', which is not a valid name of a cell", why)
         yield Cell(name, " ".join([*titles, *([f"({block.label})"] if block.label else [])]), request)
 

@@ -56,14 +56,14 @@ class Suite(Value, frozen=True):
     site: str | None = None  # used without --site
     control: str | None = None  # the name of the cell that shows whether a whole night was slow
     exclude: list[dict[str, str | int]] = []  # a cell is excluded if it matches every key of one of these
-    metrics: dict[str, Watch] = {}  # added to the default figures
+    metrics: dict[str, Watch] = {}  # added to the default metrics
     rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # most re-runs in one night, for all cells together
-    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # their change starts no new baseline
+    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # may change in one baseline
     must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = None  # percent; a night must detect such a change
 
 
 class Metric(Value, frozen=True):
-    """A figure that a suite judges."""
+    """A metric that a suite judges."""
 
     name: str
     title: str
@@ -108,7 +108,7 @@ class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
 
     @property
     def is_regression(self) -> bool:
-        """Whether re-runs have confirmed that this figure is worse."""
+        """Whether re-runs have confirmed that this metric is worse."""
         return self.verdict is Verdict.WORSE and self.suspicion is Suspicion.CONFIRMED
 
     @property
@@ -127,12 +127,12 @@ class CellReport(Value, frozen=True):
     reasons: list[str]
     verdict: Verdict = Verdict.NOT_TESTED
     is_control: bool = False  # its verdict does not decide the exit code
-    new_baseline: list[str] = []  # what changed since the previous night and made older nights not comparable
+    new_baseline: list[str] = []  # changes since the previous night that make older nights not comparable
     rerun_ids: list[str] = []
     judgements: list[MetricJudgement] = []
     notes: list[str] = []
-    left_out: list[NightPoint] = []  # runs that no figure may be compared with, each with the reason
-    failed_reruns: list[str] = []  # re-runs whose failure left a suspicion of a gating figure unconfirmed
+    left_out: list[NightPoint] = []  # excluded nights, each with the reason
+    failed_reruns: list[str] = []  # re-runs whose failure left a suspicion of a gating metric unconfirmed
 
     @property
     def is_regression(self) -> bool:

@@ -17,8 +17,8 @@ from benchmarks.pages.page import VERDICT_TONES, Block, Box, Cell, Facts, Part, 
 def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
     a, b, differences = comparison.a, comparison.b, comparison.differences
     margin = comparison.margin_percent
-    equal = f" Within {margin:g}% either way counts as the same." if margin else ""
-    says = f"A dot is the difference, the bar the 95% interval.{equal}"
+    equal = f" An interval within ±{margin:g}% counts as the same." if margin else ""
+    says = f"The dot is the difference, and the bar is its 95% interval.{equal}"
     intervals = [
         Interval(f"{one.name}: {verdict_text(one)}".removesuffix(": "), one.percent, one.low, one.high, _tone(one))
         for one in differences
@@ -37,7 +37,7 @@ def comparison_part(comparison: Comparison, key: str = "comparison") -> Part:
         Box("warm", "Not comparable", comparison.refused),
         Words([f"{comparison.summary}."] if comparison.summary else [], "lead"),
         Plots(forest_plot(intervals, f"{key}-differences", relative, says, "percent of A")),
-        Section("The metrics", [Table("Each metric of either side", titles, rows)] if rows else []),
+        Section("The metrics", [Table("All metrics of both sides", titles, rows)] if rows else []),
         Section("The verdict explained", [Words(reasons(differences), "list")]),
         Section("Warnings", [Words(warnings(comparison), "list")]),
         Section("Requested differences", [Words(comparison.asked, "list")]),

@@ -28,7 +28,7 @@ from benchmarks.text import bytes_text, title
 
 
 def compiled_parts(programs: variants.Programs, failed: Mapping[str, StepmarkError]) -> list[Part]:
-    """A part for each program; of several, the comparison of them all comes first."""
+    """Return a part for each program; if there are several, their comparison comes first."""
     if len(programs) + len(failed) == 1:
         return [part_of(program) for program in programs.values()]
     several = [part_of(program, f"program-{number}", name) for number, (name, program) in enumerate(programs.items())]
@@ -97,6 +97,6 @@ def _headlines(program: Program) -> list[Headline]:
     planned = sum(one.planned_bytes for one in program.memory)
     of_plan = f"planned {bytes_text(planned)} ({planned / peak - 1:+.1%})"
     return [
-        Headline("memory of a device at its peak", bytes_text(peak), of_plan),
+        Headline("peak memory of a device", bytes_text(peak), of_plan),
         Headline("sent by a device in a step", bytes_text(sent), f"{bytes_text(program.exposed_bytes)} exposed"),
     ]

@@ -33,8 +33,8 @@ VARIABLES = {
 INK, MUTED, LINE, BLUE, GOOD, BAD, WARM, VIOLET, PAPER = VARIABLES
 TONE_COLOURS: dict[Tone, str] = {"good": GOOD, "bad": BAD, "warm": WARM, "muted": MUTED, "": INK}
 
-WIDTH = 500  # of a plot, in CSS pixels before scaling, so that its text is readable on a phone
-WIDE = 1000  # of a plot that fills the width of the page; a phone scrolls it sideways
+WIDTH = 500  # width of a plot in CSS pixels before scaling; its text is readable on a phone
+WIDE = 1000  # width of a plot that fills the page; on a phone it can be scrolled sideways
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text, not outlines
     "svg.hashsalt": "stepmark",  # the same ids every time

@@ -30,7 +30,7 @@ from benchmarks.text import printable_lines
 LAST_LINES = 40
 TAIL_BYTES = 64 << 10
 OUR_PAGE = b'<meta name="generator" content="Stepmark '
-WITHIN_BYTES = 4096  # of a page's beginning
+WITHIN_BYTES = 4096  # a page has its mark in the first bytes
 
 
 def write_html(places: list[str], output: Path) -> int:

@@ -52,7 +52,7 @@ class Table(NamedTuple):
     """A table; on a phone, each row becomes a card."""
 
     caption: str
-    titles: Sequence[str]  # a title that begins with # is that of a column of numbers
+    titles: Sequence[str]  # a # at the beginning of a title marks a column of numbers
     content: list[list[Cell]]
 
 
@@ -162,7 +162,7 @@ def _overview(parts: Sequence[Part]) -> Table:
         for part in parts
     ]
     titles = ["report", "status", "#s/step", "#tokens/s", "#MFU", "when, UTC"]
-    return Table("The reports on this page; a name leads to the report", titles, rows)
+    return Table("The reports on this page; each name is a link to the report", titles, rows)
 
 
 @cache

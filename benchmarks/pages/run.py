@@ -56,7 +56,7 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
     provenance = {name: value for name, value in run.provenance.items() if name not in ("notes", "run_id")}
     blocks: list[Block] = [
         Box(TONES[result.status], "Why it is not valid", folded(result.reasons)),
-        Section("What the logs say", [Facts(run.diagnosis)]),
+        Section("What the logs show", [Facts(run.diagnosis)]),
         Box("warm", "Before you use these figures", [*uncomparable, *first]),
         Headlines(_headlines(result)),
         Section("How the logs end", run.logs),
@@ -64,17 +64,17 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
         Section("The run", [Facts([row for row in result_rows(result) if row[0] not in ELSEWHERE])]),
         Section("Compared with the peaks", [
             Words([_compared_with_peaks(result, run.bound)]),
-            Section("MFU and HFU by every peak and count of FLOPs", [Facts(_utilisation(result))], folded=True),
+            Section("MFU and HFU for every peak and FLOP convention", [Facts(_utilisation(result))], folded=True),
         ]),
         Section("Nearest published reference", [Words(nearest_reference.text(run.nearest).split("\n"), "list")]),
         Section("Notes", [Words([note for note in result.notes if note not in first], "list")]),
         Section("Provenance", [
-            Section("Unknown figures and why", [Facts(list(result.null_because.items()))], folded=True),
+            Section("Unknown metrics and why", [Facts(list(result.null_because.items()))], folded=True),
             *(_data(name, value) for name, value in provenance.items() if value),
             _data("reported by the framework, for comparison only", result.reported_by_framework),
         ]),
         Section("Verify", [
-            Words(["Recompute every figure from the run's raw files:"]),
+            Words(["Recompute every metric from the run's raw files:"]),
             Words([f"python launch/verify.py {run.place}"], "code"),
         ]),
     ]  # fmt: skip
@@ -138,7 +138,7 @@ def _utilisation(result: Result) -> Rows:
 def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
     seconds = result.seconds_per_step.median
     if not seconds or result.model_flops_per_step is None:
-        return f"No speed is claimed: {result.null_because.get('seconds_per_step', 'unknown')}"
+        return f"No speed is reported: {result.null_because.get('seconds_per_step', 'the reason is unknown')}"
     achieved = result.model_flops_per_step / seconds / result.benchmark.gpus / 1e12
     words = [f"The run reaches {achieved:,.4g} TFLOP/s per device, by the recipe's FLOP count."]
     if bound is not None and bound.seconds:

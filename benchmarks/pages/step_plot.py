@@ -30,7 +30,7 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
     low, high = _view(timed)
     axis = "does not start at 0" if low > 0 else "starts at 0"
     out = [f"step {one.step}: {seconds_text(one.seconds)}" for one in timed if one.seconds and one.seconds > high]
-    rim = f" At the rim: {first_few(out, 4)}." if out else ""
+    rim = f" Drawn at the edge: {first_few(out, 4)}." if out else ""
     says = f"{window_text(result)}.{rim} The y-axis {axis}."
 
     def draw(axes: "Axes") -> None:

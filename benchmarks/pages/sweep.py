@@ -60,7 +60,7 @@ def _series(series: Series, key: str) -> Section:
     pgle = f" · PGLE {series.pgle}" if series.pgle != NO_PGLE else ""
     under = (
         f"{series.backend} ({series.engine}) · {series.hardware} · "
-        f"{series.sequence_length} tokens a sequence{pgle} · {KINDS[series.scaling]}"
+        f"{series.sequence_length} tokens per sequence{pgle} · {KINDS[series.scaling]}"
     )
     plots = _speed_plot(series, key)
     conventions = dict.fromkeys(point.mfu_convention for point in series.points if point.mfu_convention)
@@ -95,7 +95,7 @@ def _speed_plot(series: Series, key: str) -> list[Plot]:
     speeds = ", ".join(f"{count_text(spread.median)} tokens/s on {point.gpus}" for point, spread in known)
     keys = [
         Key("●", BLUE, "median over runs, with lowest and highest"),
-        Key("╌", MUTED, "ideal: the same speed a device as the smallest scale"),
+        Key("╌", MUTED, "ideal: the same speed per device as at the smallest scale"),
     ]
     margins = Margins(left=70)
     title, says = "Tokens per second", f"{speeds} devices. Both axes are logarithmic."

@@ -28,7 +28,7 @@ def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
 def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]:
     """Return the problem, or None, for every check that needs no other node, in the order of the report."""
     free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} needed"
-    stale = "its node_check.py differs from the launcher's, so its checkout is old or a different one"
+    stale = "its node_check.py differs from the launcher's: the node has an old or a different checkout"
     memlock, files = answer.limits.memlock_bytes, answer.limits.open_files
     is_low = files is not None and files < OPEN_FILES
     pinned = f"{(memlock or 0) / 2**20:.0f} MiB, but must be unlimited for RDMA"
@@ -91,7 +91,7 @@ def _container_runtime(answer: Answer, wanted: Expectations) -> Problem | None:
 
 
 def _same_versions(answers: Sequence[Answer]) -> list[Finding]:
-    """Return findings about nodes whose kernel, driver or size differs from most, as one slow node slows all."""
+    """Return findings about nodes whose kernel, driver or size differs from most. One slow node slows all."""
     facts = {answer.node: _facts(answer) for answer in answers}
     differences: dict[str, list[str]] = {node: [] for node in facts}
     for name in sorted({name for of_node in facts.values() for name in of_node}):
@@ -116,7 +116,7 @@ def _facts(answer: Answer) -> dict[str, str]:
 
 
 def _ports(answers: Sequence[Answer]) -> list[Finding]:
-    """Return findings about connections. Every node called the first node; if no call succeeded, that node fails."""
+    """Return findings about connections. Every node calls the first node, which fails if no call succeeds."""
     callers = [answer for answer in answers if answer.call.first_node not in (None, answer.node)]
     nobody = len(callers) > 1 and all(answer.call.offered and answer.call.error for answer in callers)
     return [finding("ports", answer, _port(answer, len(callers) if nobody else 0)) for answer in answers]

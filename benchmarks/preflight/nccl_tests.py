@@ -52,7 +52,7 @@ def nccl_result(output: str, ranks: int, wanted_gb_s: float | None, source: str 
         text = measured.failure or f"no bus bandwidth: {last[0][:200]}"
     elif measured.ranks != ranks:
         status = "not_checked"
-        text = f"it ran {measured.ranks} of {ranks} ranks: a program built without MPI does not measure the network"
+        text = f"only {measured.ranks} of {ranks} ranks ran: a program built without MPI does not test the network"
     elif measured.wrong_values:
         text = f"{measured.wrong_values} values are wrong"
     else:

@@ -81,7 +81,7 @@ def report_text(report: Report) -> str:
         if found:
             lines += ["", heading, *_grouped(found)]
     if report.nccl.status == "failed":
-        lines += ["", "NCCL failed on all nodes together: halve the nodes to find the faulty one"]
+        lines += ["", "NCCL failed on all nodes together: repeat with half of the nodes to find the faulty one"]
     return "\n".join(lines)
 
 

@@ -97,4 +97,4 @@ def outliers(seen: Mapping[str, str]) -> dict[str, str]:
     value, count = counts.most_common(1)[0]
     if 2 * count > len(seen):
         return {node: f"{own}, {count} of {len(seen)} have {value}" for node, own in seen.items() if own != value}
-    return {node: f"{own}, one of {len(counts)} without a majority" for node, own in seen.items()}
+    return {node: f"{own}, one of {len(counts)} values without a majority" for node, own in seen.items()}

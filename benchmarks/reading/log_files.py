@@ -17,7 +17,7 @@ LOG_NAME = re.compile(
     re.DOTALL,
 )
 PIECE_BYTES = 1 << 20
-IN_MEMORY_BYTES = 8 << 20  # a larger copy of a stream is kept on disk
+IN_MEMORY_BYTES = 8 << 20  # larger copies of a stream are kept on disk
 
 GZIP_MAGIC = b"\x1f\x8b"
 OTHER_PACKERS = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # first bytes -> the program
@@ -46,7 +46,7 @@ def open_log(path: Path) -> BinaryIO:
 def opened(path: Path) -> BufferedReader:
     """Open a file. Raise OSError for a named pipe, which could wait forever; a shell's <(...) is accepted."""
     if path.resolve().is_fifo():
-        raise OSError(errno.EINVAL, "it is a named pipe, which may not have a writer")
+        raise OSError(errno.EINVAL, "a named pipe may have no writer, so reading could wait forever")
     return path.open("rb")
 
 
@@ -58,7 +58,7 @@ def copied(stream: BufferedReader) -> BinaryIO:
 
 
 def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
-    """Yield the decompressed data. A compressed log may be cut off, but raise an error if nothing is readable."""
+    """Yield the decompressed data. A compressed log may be cut off. Raise OSError if no part of it is readable."""
     head = stream.peek(HEAD_BYTES)
     other = next((name for magic, name in OTHER_PACKERS.items() if head.startswith(magic)), None)
     if other is not None:

@@ -58,8 +58,8 @@ class Window:
         self._stream = stream
         self._chunk_bytes = chunk_bytes
         self.text = b""
-        self.start = 0  # lines that begin here or later are not processed yet
-        self.end = 0  # lines that begin here or later need more text first
+        self.start = 0  # lines that begin before this position have been processed
+        self.end = 0  # lines that begin at or after this position need the next chunk
         self._ended = False
         self._forgotten = 0  # bytes of the log before `text`
         self._counted = 0  # newlines before this position are counted
@@ -181,7 +181,7 @@ class Fields:
     """
 
     def __init__(self, text: bytes, cut: str, separator: bytes, *, closed: bool = False) -> None:
-        """`cut` is why the text ends before the line. With `closed`, the separator also follows the last field."""
+        """Read the fields. `cut`: why the text is incomplete. `closed`: the separator also follows the last field."""
         self.head, *parts = text.split(separator)
         self._rest = parts.pop() if closed and parts else b""
         self._cut = cut
@@ -290,7 +290,7 @@ class StartLine:
     """A line that is printed at the start: by each process, or once by the job."""
 
     def __init__(self, word: bytes, line: bytes, *, of_the_job: bool = False) -> None:
-        self.word = word  # the log is searched for it, and the line is matched at its position
+        self.word = word  # the log is searched for this word, and `line` is matched at its position
         self.line = re.compile(line)
         self.of_the_job = of_the_job
 

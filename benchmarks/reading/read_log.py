@@ -110,8 +110,8 @@ class ReadLog:
             self.begun = event.attempt  # attempts never decrease
 
     def last_timed(self) -> list[Step]:
-        """Return the steps of the attempt that a result is about: the last one with seconds or, if no attempt has
-        seconds, the last one with a rate from which seconds can be computed."""
+        """Return the steps of the attempt that gives the result: the last one with seconds or, without seconds, the
+        last one with a rate from which seconds can be computed."""
         timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
         rated = (steps for steps in reversed(self.attempts) if any(_has_rate(step) for step in steps))
         return next(timed, None) or next(rated, [])

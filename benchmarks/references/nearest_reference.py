@@ -24,7 +24,7 @@ class NearestRow(Value, frozen=True):
 
 
 def table_text(rows: Sequence[Reference]) -> str:
-    """Return a table for each page, with the figures as printed. FLOPs is the convention of TFLOP/s and MFU."""
+    """Return a table for each published page, with its numbers as printed. The column FLOPs names the convention."""
     pages: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
         figures = (

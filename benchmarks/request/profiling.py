@@ -88,7 +88,7 @@ def _refuse_without_effect(kind: str, typed: Mapping[str, Any]) -> None:
             raise RequestError(what, where=f"--profile_{name}", next_command=f"--profile={kinds[0]}")
 
 
-# --- what must be there in the end ----------------------------------------------------------------
+# --- the expected files ---------------------------------------------------------------------------
 
 LEFT_BY = {"nsys": "*.nsys-rep", "xplane": "*.xplane.pb", "nccl": "nccl-*.log"}
 

@@ -82,7 +82,7 @@ def _refuse_layout(benchmark: Benchmark) -> None:
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
         raise RequestError(
-            f"the layout needs {layout.devices} devices, and --gpus={benchmark.gpus}",
+            f"the layout needs {layout.devices} devices, but --gpus={benchmark.gpus}",
             where="--gpus and --set",
             why=f"{words or 'one device'} = {layout.devices}",
             next_command=f"--gpus={layout.devices}",
@@ -115,7 +115,7 @@ def _refuse_layout(benchmark: Benchmark) -> None:
 
 
 def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
-    """Refuse --inject_slowdown if the measured program cannot slow its steps. It comes last, as it needs the plan."""
+    """Refuse --inject_slowdown if the measured program cannot slow its steps. This check needs the plan."""
     if not benchmark.instruments.inject_slowdown:
         return
     measured = [phase for phase in backend.plan(benchmark).phases if phase.writes_steps][-1]

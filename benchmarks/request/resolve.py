@@ -47,7 +47,7 @@ from benchmarks.values import (
 )
 
 ANY = "*"
-UNKNOWN_IS_LIKE = "a100"  # unknown GPUs use its recipes, which have bf16 but no fp8
+UNKNOWN_IS_LIKE = "a100"  # unknown GPUs use the recipes of this device, which have bf16 but no fp8
 
 
 class ProfilerOptions(Value, frozen=True):
@@ -87,7 +87,7 @@ class Request(Value, frozen=True):
     profiler: ProfilerOptions = ProfilerOptions()
     data: str | None = None  # a folder that holds a dataset
     settings: dict[str, str] = {}
-    recipe: str | None = None  # the name of a recipe, to use another one than the first that fits
+    recipe: str | None = None  # the recipe to use instead of the first that fits
     measured_peak: MeasuredPeak | None = None  # the contents of the --measured_peak file
     inject_slowdown: float = 0.0
     runs_in: RuntimeOptions = RuntimeOptions()
@@ -179,7 +179,7 @@ def resolve(
 ) -> Benchmark:
     """Return the benchmark for a request. RequestError if it cannot work; NoLayoutError if the recipe has no layout.
 
-    `kept_profile` returns the key of the PGLE profile that an earlier run left for a benchmark, or an empty text.
+    `kept_profile` returns the key of the PGLE profile that an earlier run made for a benchmark, or an empty text.
     """
     _refuse_secrets(request)
     model = configs.model(request.model)
@@ -261,7 +261,7 @@ def resolve(
 
 
 def _refuse_secrets(request: Request) -> None:
-    """Refuse secrets first, before a message can repeat them: what the user types is written to the run folder."""
+    """Refuse secrets before a message can repeat them, because the run folder stores the typed flags."""
     known = secrets_here()
     refuse_secrets(request.settings, "--set", known)
     refuse_secrets(to_builtins(request), "the request:", known)
@@ -503,9 +503,9 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
 
 
 def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None = None) -> str:
-    """Return the device type whose recipes apply: a100 for an unknown peak or, without Slurm, for GPUs of no recipe.
+    """Return the device type whose recipes apply: a100 if the peak is unknown or, without Slurm, no recipe exists.
 
-    The recipes of `backend` are read first, because the others may then not be needed.
+    Stepmark reads the recipes of `backend` first, because it may then not need the others.
     """
     if hardware.platform != "cuda":
         return hardware.name
@@ -560,7 +560,7 @@ def _choose_nodes(wanted: int | None, gpus: int, hardware: Hardware) -> int:
     positive("--nodes", nodes)
     if gpus % nodes:
         raise RequestError(
-            f"{nodes} nodes cannot share {gpus} devices evenly",
+            f"{gpus} devices cannot be divided evenly among {nodes} nodes",
             where="--nodes",
             why=f"a node has {hardware.devices_per_node} x {hardware.title}",
             next_command=f"--nodes={_nodes_needed(gpus, hardware)}",
@@ -597,7 +597,7 @@ def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
 
 
 def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> Batch:
-    """Return the batch. The layout determines how its sizes depend on each other."""
+    """Return the batch. Its sizes must agree with each other and with the layout."""
     length = own.get("sequence_length", recipe.sequence_length)
     micro = own.get("micro_batch_size", recipe.micro_batch_size)
     accumulation = own.get("gradient_accumulation", recipe.gradient_accumulation)

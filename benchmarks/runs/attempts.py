@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OUT_OF_MEMORY = ("host_memory", "gpu_memory", "xla_memory")
 FULL_DISK = ("disk_full",)
 LOST_NODE = ("node_failure",)
-# The number of logs that are read of a failed attempt, and the bytes read from the end of each.
+# How many logs of a failed attempt are read, and how many bytes from the end of each.
 LOGS_READ = 16
 LOG_TAIL_BYTES = 65_536
 
@@ -46,7 +46,7 @@ def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[Att
 
 
 def _job_of(folder: RunFolder, attempt: int) -> str | None:
-    """Return the job number of an attempt, from the job's own record or else from the scheduler's."""
+    """Return the job number of an attempt from the job's record; if that is missing, from the scheduler's record."""
     start = next((event.job_id for event in folder.job_events(attempt) if event.event == "start"), None)
     scheduler = folder.scheduler_end(attempt)
     return start or (scheduler.job_id if scheduler else None)
@@ -86,7 +86,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
-    """Return what the check or the unpack phase found wrong; None if it found nothing or did not run."""
+    """Return why the check or the unpack phase failed; None if it succeeded or did not run."""
     for phase in first_check.BEFORE_THE_RUN:
         codes = [one.exit_code for one in events if (one.event, one.phase) == ("phase_end", phase)]
         if codes and codes[-1]:
@@ -123,7 +123,7 @@ def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
 
 
 def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
-    """Return the output files of an attempt's job, without those of other jobs of the run."""
+    """Return the output file of an attempt's job; all output files if that one does not exist."""
     every = folder.job_output()
     return [path for path in every if path.name == f"slurm-{job}.out"] or every
 
@@ -148,7 +148,7 @@ def _symptoms() -> "Symptoms":
 
 
 def _name(log: Path | None) -> str | None:
-    """Return whose log this is, such as "rank 3", or the file's name."""
+    """Return the rank of a log as text, such as "rank 3"; for other logs, the name of the file."""
     if log is None:
         return None
     return log.stem.replace("rank-", "rank ") if log.suffix == ".log" else log.name

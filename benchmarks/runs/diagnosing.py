@@ -44,14 +44,14 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
         raise RequestError(
             "found no log",
             where=", ".join(places),
-            why="names of logs are *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* or rank-3, also with .gz",
+            why="the doctor reads *.out, *.log, *.txt, *.err, *.e123, log-*, slurm-* and rank-3, also with .gz",
         )
     logs = [_read(file, symptoms, str(file)) for file in files]
     if not any(log.bytes for log in logs):
         raise RequestError(
             "the log is empty" if len(logs) == 1 else f"all {len(logs)} logs are empty",
             where=", ".join(places),
-            why="it does not show how the job ended; read the job's other output, or on Slurm sacct",
+            why="an empty log does not show how the job ended; read the job's other output or, on Slurm, sacct",
             next_command="sacct -X --format=JobID,State,ExitCode",
         )
     return diagnose(logs, symptoms)
@@ -101,7 +101,7 @@ def _run_files(folder: RunFolder) -> list[Path]:
 
 
 def _known_of(folder: RunFolder) -> RunContext:
-    """Return what the run's records prove. A run with unreadable files does not count as a success."""
+    """Return the facts in the run's records. A run with unreadable files counts as failed."""
     try:
         last = max(folder.attempts(), default=0)
         events = folder.job_events(last) if last else []
@@ -123,7 +123,7 @@ def _known_of(folder: RunFolder) -> RunContext:
 
 
 def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tuple[str, list[str]]:
-    """Return the run's status and reasons; without a result, what the run waits for."""
+    """Return the run's status and reasons; without a result, the state of the run and the next command."""
     if (folder.path / RESULT).exists():
         result = folder.stored_result()
         return result.status, folded(result.reasons)

@@ -11,7 +11,7 @@ from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
 from benchmarks.text import first_few
 
 DIGITS = 4
-MOST_OFFERED = 8  # at most this many of the runs that match a name are offered, the newest ones
+MOST_OFFERED = 8  # matching runs that an error lists, the newest ones
 
 
 def find_runs(output_dir: Path) -> list[RunFolder]:
@@ -63,13 +63,13 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
 
 def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> RequestError:
     command = shlex.join(["python", "launch/status.py", f"--output_dir={output_dir}", *offered])
-    why = f"pass {DIGITS} letters or more of a run's name that no other run's name contains"
+    why = f"pass {DIGITS} letters or more that only this run's name contains"
     return RequestError(what, where=str(output_dir), why=why, next_command=command)
 
 
 def short_names(names: Iterable[str], among: Collection[str]) -> dict[str, str]:
     """Return a short name for each run: the four random digits that end its name, if no other name ends with it.
-    Every command accepts short names. `among` has the names of all runs in the folder; renamed folders keep theirs.
+    Every command accepts short names. `among` has the names of all runs in the folder. A renamed run keeps its name.
     """
     asked = list(names)
     ends = Counter(name[-DIGITS:] for name in {*among, *asked})

@@ -1,4 +1,4 @@
-"""Makes `check`, the first phase of a cluster's job, and explains why it or `unpack` (of containers) failed. Pure.
+"""Make `check`, the first phase of a cluster's job, and explain failures of `check` and `unpack` (containers). Pure.
 
 The last line that a check prints is its reason. If the check could not start (no Python in the image, an image for
 another architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.
@@ -49,7 +49,7 @@ def with_option(command: Sequence[str]) -> list[str]:
     return [*command[:at], "--check", *command[at:]]
 
 
-# --- what it ended with -------------------------------------------------------------------------
+# --- the reason for a failure -------------------------------------------------------------------
 
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Exit)\b.*")
 _FAILED_ON = re.compile(r"^srun: error: ([\w.,\[\]-]+): tasks? ", re.MULTILINE)

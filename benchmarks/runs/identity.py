@@ -1,4 +1,4 @@
-"""Identifies what runs must have in common to be one series: benchmark, environment and machine. Pure.
+"""Identifies the benchmark, environment and machine of a run, which all runs of one series share. Pure.
 
 Each has a digest to compare and a text to show. The benchmark's digest ignores what does not change the work: sources
 and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It also ignores empty

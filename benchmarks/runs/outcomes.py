@@ -56,17 +56,17 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
     nodes = scheduler.nodes if scheduler else None
     kind: OutcomeKind = "never_started"
     if scheduler is None:
-        text = f"{job} left no attempt and was not collected, so it is unknown whether it started"
+        text = f"{job} has no attempt and is not collected, so it is unknown whether it started"
     elif scheduler.started is not None:
         kind = KINDS.get(scheduler.state, "unknown")
-        text = f"{scheduler.state}: {job} started, but left no file{_at(nodes)}{_disk(full_disk)}"
+        text = f"{scheduler.state}: {job} started, but wrote no file{_at(nodes)}{_disk(full_disk)}"
     else:
         text = f"{scheduler.state}: {job} never started{_at(scheduler.reason)}{_user_text(scheduler)}"
     return AttemptEnd(attempt=0, outcome=kind, text=_noted(text, scheduler), steps=0, nodes=nodes)
 
 
 KINDS: dict[str, OutcomeKind] = {
-    "COMPLETED": "failed",  # the job left no files to compute a result from
+    "COMPLETED": "failed",  # without files of the job, there is no result
     "FAILED": "failed",
     "CANCELLED": "cancelled",
     "PREEMPTED": "preempted",
@@ -121,7 +121,7 @@ def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
         (failed, "failed", f"{own}: {job} {_exit_text(seen)} {at}{disk}"),
         (state == "COMPLETED", "completed", f"COMPLETED: {job} ended well{nodes}"),
         (code == 0, "completed", f"completed: the record of {job} shows that it ended well{nodes}; {slurm}"),
-        (True, "unknown", f"unknown: {job} left no record of its end {at}; {slurm}{disk}"),
+        (True, "unknown", f"unknown: {job} has no record of its end {at}; {slurm}{disk}"),
     ]
 
 
@@ -140,7 +140,7 @@ def _exit_code(seen: AttemptEvidence) -> int | None:
 
 def _exit_text(seen: AttemptEvidence) -> str:
     own = _exit_code(seen)
-    if own:  # use it first: sacct subtracts 128 from codes above 128, so that it would show 139 as 11
+    if own:  # sacct is less exact: it subtracts 128 from codes above 128, so it would show 139 as 11
         return f"ended with exit code {own}"
     reported = seen.scheduler.exit_code if seen.scheduler else None
     code, _, number = (reported or "").partition(":")

@@ -143,7 +143,7 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
 
 
 def _not_written(folder: RunFolder, attempt: int, *, written: bool) -> list[str]:
-    """Return why a local run has no record of its end, if its launcher was able to leave the reason."""
+    """Return why a local run has no record of its end, if the launcher could write down the reason."""
     reason = None if written else folder.could_not_write(attempt)
     return [f"the launcher could not record that the run ended: {reason}"] if reason else []
 

@@ -92,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, output_dir: Path, run_id: str) -> "RunFolder":
-        """Create the folder, and refuse the run before anything starts if the folder cannot be written."""
+        """Create the folder. Raise RequestError if it cannot be written, so that no run starts without it."""
         path = output_dir / run_id
         try:
             path.mkdir(parents=True)
@@ -182,7 +182,7 @@ class RunFolder:
         """Return whether the launcher has written all files that describe the run."""
         return all((self.path / name).exists() for name in (BENCHMARK, PLAN, PROVENANCE))
 
-    # --- what a queue's job leaves ---
+    # --- the files of a queued job ---
 
     @files.retried
     def is_queued(self) -> bool:
@@ -198,7 +198,7 @@ class RunFolder:
 
     @files.retried
     def job_ids(self) -> list[str]:
-        """Return the number of the submitted job, and those of jobs that the user submitted again by hand."""
+        """Return the numbers of the submitted job and of jobs that the user later submitted by hand."""
         starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
         return list(dict.fromkeys(number for number in (self.submitted().job_id, *starts) if number))
 
@@ -231,7 +231,7 @@ class RunFolder:
         """Return the output files of the job script."""
         return sorted(self.path.glob(JOB_OUTPUT))
 
-    # --- the chain of digests: result.json names provenance.json's, which names those of the raw files ---
+    # --- digests: result.json has the digest of provenance.json, which has the digests of the raw files ---
 
     def raw_files(self) -> list[Path]:
         """Return the files that the result is computed from, and the logs, but no other files of the framework."""
@@ -279,7 +279,7 @@ class RunFolder:
         numbers = re.match(r"(\d+)\.(\d+)", made_by)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_READ:
             raise RequestError(
-                f"Stepmark {made_by} made the run",
+                f"the run comes from Stepmark {made_by}",
                 where=str(self.path),
                 why=f"Stepmark {VERSION} reads results of version {OLDEST_READ[0]}.{OLDEST_READ[1]} and later; run "
                 "the benchmark again",

@@ -1,4 +1,4 @@
-"""Reads events-rankN.jsonl, which a worker writes (worker_kit.py), as steps, facts and ends.
+"""Reads events-rankN.jsonl, which a worker writes (worker_kit.py), as steps, facts and ends of workers.
 
 A line that cannot be read is listed as unreadable; all other lines are used.
 """
@@ -123,7 +123,7 @@ def _value_of(line: bytes, rank: int, attempt: int) -> Value:
     if kind not in EVENTS:
         raise KeyError(f"unknown event '{kind}'")
     if kind == "step":
-        fields.pop("gradient_norm", None)  # the worker itself checks it, and the result does not have it
+        fields.pop("gradient_norm", None)  # only the worker checks it; no result contains it
         fields |= {"tokens": None, "rank": rank, "attempt": attempt}
     elif kind == "started":
         fields["rank"] = rank

@@ -1,6 +1,6 @@
 """Compute from runs at several scales how well a benchmark scales, as values and as a table. Pure.
 
-A figure is the median over the valid runs of one scale, with the lowest and the highest run. An efficiency is the
+A metric is the median over the valid runs of one scale, with the lowest and the highest run. An efficiency is the
 median tokens/s per device of a scale, divided by that of the smallest scale in the series.
 """
 
@@ -66,7 +66,7 @@ class CellRuns(NamedTuple):
 
 
 class Spread(Value, frozen=True):
-    """The median and the range of a figure over `n` runs."""
+    """The median and the range of a metric over `n` runs."""
 
     n: int
     median: float
@@ -148,7 +148,7 @@ def _point(cell: CellRuns, base: CellRuns) -> Point:
     reasons = {
         "seconds_per_step": _why_null(runs, "seconds_per_step"),
         "mfu_percent": _why_null(runs, "mfu"),
-        "efficiency": f"the smallest scale ({base.scale.gpus} x {base.scale.hardware}) or this one has no speed",
+        "efficiency": f"the smallest scale ({base.scale.gpus} x {base.scale.hardware}) or this scale has no speed",
     }
     return Point(
         gpus=scale.gpus,
@@ -168,7 +168,7 @@ def _point(cell: CellRuns, base: CellRuns) -> Point:
 
 def _why_null(runs: Sequence[FinishedRun], figure: str) -> str:
     if not runs:
-        return "it has no valid, comparable run"
+        return "the scale has no valid, comparable run"
     return next((run.null_because[figure] for run in runs if figure in run.null_because), "unknown")
 
 
@@ -194,7 +194,7 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
     found = []
     if cells[0].scale.virtual_devices:
         found.append(
-            "virtual devices share the cores of this machine, also over several nodes, so the efficiency does not "
+            "virtual devices share the cores of this machine, even with several nodes, so the efficiency does not "
             "apply to a cluster"
         )
     if unsettled := sum(not run.window.settled for run in runs):
@@ -217,8 +217,8 @@ def table_text(series: Sequence[Series]) -> str:
 
 
 _HOW_TO_READ = (
-    "Figures: the median over the valid runs of a scale (lowest to highest run).",
-    "Efficiency: tokens/s per GPU over that of the first row, of the medians.",
+    "Values: the median over the valid runs of a scale (lowest to highest run).",
+    "Efficiency: median tokens/s per GPU, divided by that of the first row.",
 )
 
 
@@ -226,7 +226,7 @@ def _series_text(series: Series, *, say_pgle: bool) -> str:
     pgle = f"PGLE {series.pgle} · " if say_pgle else ""
     title = (
         f"{series.model} {series.task} {series.dtype} · {series.backend} ({series.engine}) · {series.hardware} · "
-        f"{pgle}{series.sequence_length} tokens a sequence · {KINDS[series.scaling]}"
+        f"{pgle}{series.sequence_length} tokens per sequence · {KINDS[series.scaling]}"
     )
     lines = [title, *columns([HEADINGS, *map(row, series.points)], numbers=range(len(HEADINGS)))]
     conventions = dict.fromkeys(p.mfu_convention for p in series.points if p.mfu_convention)
@@ -238,7 +238,7 @@ def _series_text(series: Series, *, say_pgle: bool) -> str:
 
 
 def unknown(points: Sequence[Point]) -> list[str]:
-    """Return the missing figures with their reasons. Scales with the same figure and reason share a text."""
+    """Return the missing metrics with their reasons. Scales with the same metric and reason share a text."""
     sizes: dict[tuple[str, str], list[str]] = {}
     for point in points:
         for figure, why in point.null_because.items():

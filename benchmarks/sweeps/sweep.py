@@ -1,4 +1,4 @@
-"""The valid cells of a sweep, its record, and its remaining runs. Pure.
+"""The cells of a sweep (its combinations of flags), its record, and its remaining runs. Pure.
 
 The record is one file next to the run folders, sweep-<time>-<key>.json, with the cells and the runs that were started
 for each. How a run ended is only in its result.json. sweep_report.py computes the metrics of a sweep.
@@ -21,7 +21,7 @@ from benchmarks.text import columns, duration_text, first_few, plural, seconds_t
 from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
 DEFAULT_PAIRS = 6  # for an A/B comparison, because three pairs have a wide interval
-SHOWN_CELLS = 20  # in the message of a refusal
+SHOWN_CELLS = 20  # refused cells in an error message
 
 
 # --- the cells ----------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def labels(requests: Sequence[Request]) -> list[str]:
 
 
 def compares(requests: Sequence[Request]) -> bool:
-    """Whether the sweep is an A/B comparison, which means that cells differ in --pgle."""
+    """Whether the sweep is an A/B comparison: its cells differ in --pgle."""
     return len({request.pgle for request in requests}) > 1
 
 
@@ -104,14 +104,14 @@ def _refuse_mixed_recipes(checked: CheckedCells) -> None:
             raise RequestError(
                 "the scales of the sweep would use different recipes",
                 where=f"{names[0]}: {recipe}; {names[1]}: {benchmark.recipe.name}",
-                why="their batches and settings differ, so their figures are not comparable",
+                why="the recipes' batches and settings differ, so the results are not comparable",
                 next_command=f"--recipe={benchmark.recipe.name}",
             )
 
 
 def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestError:
     if not checked.cells and len({refused.reason for refused in checked.refused}) == 1:
-        return errors[0]  # the error does not depend on the lists
+        return errors[0]  # every cell has the same error
     count = len(errors)
     others = len(checked.cells)
     names = checked.names[others:]
@@ -124,7 +124,7 @@ def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestEr
 
 
 def open_choices(checked: CheckedCells) -> list[str]:
-    """Return a note if cells without --hardware run on different devices, or cells without --dtype differ in it."""
+    """Return notes if cells without --hardware run on different devices, or without --dtype in other precisions."""
     cells = list(zip(checked.cells, checked.benchmarks, strict=True))
     devices = sorted({one.hardware.name for cell, one in cells if cell.request.hardware is None})
     dtypes = sorted({one.dtype for cell, one in cells if cell.request.dtype is None})
@@ -160,7 +160,7 @@ def plan_text(checked: CheckedCells, repeats: int, expected: Sequence[Forecast |
 def digest(benchmark: Benchmark) -> str:
     """Return the digest of a benchmark.
 
-    It excludes the site's options for jobs, such as a time limit, which do not change figures. It also excludes a
+    It excludes the site's options for jobs, such as a time limit, which do not change the metrics. It also excludes a
     stored PGLE profile, because the sweep itself may have made it.
     """
     data = {**to_builtins(benchmark_fields(benchmark)), "site": benchmark.site.name, "pgle_profile": ""}

@@ -46,7 +46,7 @@ def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
 
 
 def may_continue(run: SweepRun, output_dir: Path) -> bool:
-    """Whether a run may still be running: its folder, which is made first, exists, but not its result, made last."""
+    """Whether a run may still be running: its folder exists, but its result, which is written last, does not."""
     folder = output_dir / run.run_id
     return folder.is_dir() and not (folder / RESULT).exists()
 
@@ -109,7 +109,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
 
 
 def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:
-    """Compare cells that differ only in --pgle with the cell without PGLE, or otherwise with the first."""
+    """Compare cells that differ only in --pgle with the cell without PGLE, or if it is missing, with the first."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
         but_pgle: Request = msgspec.structs.replace(cell.request, pgle=NO_PGLE)

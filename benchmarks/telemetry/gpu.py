@@ -46,8 +46,8 @@ class GpuTelemetry(Value, frozen=True):
     throttled: dict[str, float] | None  # reason -> share of the samples
     slowest: SlowGpu | None
     temperature_c_max: int | None
-    memory_bytes_max: int | None  # the most that one GPU used
-    ecc_uncorrected: int | None  # the number of errors during the attempt; the next two fields as well
+    memory_bytes_max: int | None  # the highest use of one GPU
+    ecc_uncorrected: int | None  # this field and the next two count errors during the attempt
     pcie_replays: int | None
     remapped_rows: int | None
     driver: str | None
@@ -62,7 +62,7 @@ class _Gpu(NamedTuple):
     joules: float | None  # the energy used in the window
     no_joules: str  # why `joules` is unknown
     sm_clock_mhz: float | None  # the median within the window
-    ecc_uncorrected: int | None  # the number of new errors in the attempt; the next two fields as well
+    ecc_uncorrected: int | None  # this field and the next two count new errors in the attempt
     pcie_replays: int | None
     remapped_rows: int | None
 
@@ -158,7 +158,7 @@ class GpuFigures:
         ), ""
 
     def _energy(self, expected: int | None, unfit: str) -> tuple[float | None, str]:
-        """Return the energy of all GPUs, or why it is unknown. It is unknown if any GPU's energy is."""
+        """Return the energy of all GPUs, or why it is unknown. Every GPU's energy must be known."""
         if self._span is None or unfit:
             return None, unfit or "no step counts, or its time of day is unknown"
         if expected not in (None, len(self._gpus)):

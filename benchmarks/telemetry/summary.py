@@ -26,7 +26,7 @@ class Telemetry(Value, frozen=True):
     window_seconds: float | None  # None: without a window, the metrics are those of the whole attempt
     gpu: GpuTelemetry | None
     cpu_utilisation_mean: float | None  # the busy share of all processors, averaged over nodes and samples
-    host_memory_bytes_max: int | None  # the most that one node used
+    host_memory_bytes_max: int | None  # the highest use of one node
     null_because: dict[str, str]
     notes: list[str]
 
@@ -148,9 +148,9 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
     return found
 
 
-# --- how the ranks differ -------------------------------------------------------------------------
+# --- differences between ranks --------------------------------------------------------------------
 # In synchronous training, every rank waits for the slowest one in each step. Step times are then nearly equal even if
-# one machine is slow. A rank that differs is worth a look, but equal ranks prove nothing.
+# one machine is slow. A rank that differs deserves a check, but equal ranks do not prove equal machines.
 
 MOST_NAMED = 8
 CAVEAT = (

@@ -69,7 +69,7 @@ def find_traces(place: Path) -> ProfilerFiles:
     parts = files[0].resolve().relative_to(run.path.resolve()).parts if run else ()
     attempt = ATTEMPT.fullmatch(parts[0]) if parts else None
     phase = parts[1] if attempt and len(parts) > 2 else None
-    notes = ["phase profile: recorded without overlap for the profile, so it is not the measured run"]
+    notes = ["phase profile: PGLE recorded this phase without overlap, so it is not the measured phase"]
     return ProfilerFiles(
         run=run,
         attempt=int(attempt[1]) if attempt else None,
@@ -97,5 +97,5 @@ def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
     if run is not None:
         what = "the run has no trace"
         with contextlib.suppress(StepmarkError):
-            why = f"it ran with --profile={run.benchmark().instruments.profile}, or ended before a profiler wrote"
+            why = f"it ran with --profile={run.benchmark().instruments.profile}, or ended too early for a profile"
     return RequestError(what, where=str(place), why=why, next_command=PROFILED_RUN)

@@ -10,13 +10,13 @@ from benchmarks.values import Value
 FILE_NAME = "trace_kinds.yml"
 
 Kind = Literal["matmul", "attention", "other", "collective", "copy", "none"]
-# If several kinds are at work at a moment, it counts as the first of them: compute, then collectives, then copies.
+# If operations of several kinds overlap, the time counts for the first kind: compute, then collectives, then copies.
 KINDS: tuple[Kind, ...] = ("matmul", "attention", "other", "collective", "copy")
 COLLECTIVE: Kind = "collective"
 NONE: Kind = "none"
 IDLE = "idle"
 
-# Inside a fusion, these opcodes are not work. They are its inputs and outputs.
+# Inside a fusion, these opcodes do no work: they are inputs and outputs.
 UNCOUNTED = {"parameter", "constant", "tuple", "get-tuple-element"}
 NUMBER = re.compile(r"\.\d+(\.clone|\.remat\d*)*$")
 
@@ -49,7 +49,7 @@ class Instruction(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What identifies an operation: its name in the profiler and, if known, its HLO instruction and module."""
+    """The identity of an operation: its name in the profiler and, if known, its HLO instruction and module."""
 
     kernel: str
     hlo_op: str = ""

@@ -7,7 +7,7 @@ NCCL writes a line for each call of each rank:
 
 (This is one line in a log, from NCCL 2.x src/enqueue.cc. RCCL adds `acc`, `task` and `globalrank`.) `count` is the
 input of one rank to an all-gather, or its output of a reduce-scatter. The sizes in the table are totals, as in
-nccl-tests: count times nranks for these two and for an all-to-all. For send and recv, a size is that of the message.
+nccl-tests: count times nranks for these two and for an all-to-all. For send and recv, the size is the message's.
 """
 
 import re

@@ -93,7 +93,7 @@ def _rows(database: sqlite3.Connection, table: str, *columns: str) -> Iterator[R
 
 
 def _training_module(ranges: Iterable[Row], strings: dict[int, str]) -> tuple[str, int]:
-    """Return the program whose launches take longest, and how often a thread launched it; "" and 0 without XLA."""
+    """Return the program whose launches take longest, and its launches by one thread; "" and 0 without XLA."""
     seconds: Counter[str] = Counter()
     launches: Counter[tuple[str, object]] = Counter()
     for start, end, text, number, thread in ranges:

@@ -62,7 +62,7 @@ class TraceReport(Value, frozen=True):
 
     @property
     def is_whole_trace(self) -> bool:
-        """Whether the times are those of the whole trace, and not of one step."""
+        """Whether the times cover the whole trace instead of one step."""
         return any(summary.window.is_whole_trace for summary in self.summaries)
 
 
@@ -70,7 +70,7 @@ class ProfiledRun(NamedTuple):
     """The known facts of the profiled run."""
 
     benchmark: Benchmark
-    steps: list[Step]  # the steps of rank 0, whose clock counts
+    steps: list[Step]  # the steps of rank 0, whose times are compared
 
 
 def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
@@ -116,7 +116,7 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
     first, last = window.first_step, window.last_step
     same = [seconds for number, seconds in timed.items() if first and last and first <= number <= last]
     profiled = [step.seconds for step in steps if step.seconds is not None and step.excluded_because == PROFILER]
-    # The mean over the same steps. If the trace does not number its steps, the median of all profiled steps.
+    # Use the mean over the same steps or, if the trace does not number them, the median of all profiled steps.
     clock = statistics.mean(same) if same else statistics.median(profiled)
     if window.is_whole_trace or not clock:
         return None

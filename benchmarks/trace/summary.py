@@ -83,9 +83,9 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
     found = find_steps(trace)
     if found is None:
         window = StepWindow(
-            how="the whole trace as the requested steps, because it does not mark steps"
+            how="the whole trace as the requested steps, because the trace does not mark steps"
             if profiling
-            else "the whole trace as one, because it does not mark steps",
+            else "the whole trace as one step, because the trace does not mark steps",
             first_step=profiling.start_step if profiling else None,
             last_step=profiling.stop_step if profiling else None,
             steps=profiling.stop_step - profiling.start_step + 1 if profiling else 1,
@@ -168,8 +168,8 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
 # stops at the same point, because it waits for the loss. Step k therefore lasts from this operation in execution
 # k - 1 to this operation in execution k. The host's marks in an xplane, or the launches, give the number of steps.
 #
-# The host's marks number the steps in order. If an execution started before the profiler, it has no mark. So if there
-# are more executions than marks, the first ones are without a mark.
+# The host's marks number the steps in order. An execution that started before the profiler has no mark. So if there
+# are more executions than marks, the first executions have no mark.
 
 
 class Steps(NamedTuple):

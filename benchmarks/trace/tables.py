@@ -60,7 +60,7 @@ def _rows(report: TraceReport) -> Rows:
 
 
 def _omitted_text(count: int, what: str) -> list[str]:
-    return [f"and {count} {what} more (--json has all)"] if count > 0 else []
+    return [f"and {count} more {what} (--json has all)"] if count > 0 else []
 
 
 def _file_text(file: TraceFile, place: str) -> str:

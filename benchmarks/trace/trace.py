@@ -23,7 +23,7 @@ class Mark(NamedTuple):
 
 
 class Device(NamedTuple):
-    """The operations of one device: row i of every column is one of them."""
+    """The operations of one device: row i of every column describes one operation."""
 
     name: str
     begins: Numbers  # picoseconds of the trace

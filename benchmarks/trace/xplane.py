@@ -71,7 +71,7 @@ class _Plane:
         return map(messages()["XLine"].FromString, self._lines)
 
     def text(self, stat: Any) -> str:
-        """Return a stat's text, which it contains or refers to as the name of another stat."""
+        """Return the text of a stat: its own text, or the name of the stat that it refers to."""
         return (stat.str_value or self.stat_names.get(stat.ref_value, b"")).decode(errors="replace")
 
     def number(self, name: bytes) -> int:
@@ -121,7 +121,7 @@ class _Reading:
         return (begin - self._start_ns if begin >= ABSOLUTE_NS else begin) * 1000
 
     def _programs(self) -> dict[str, Program]:
-        """Return the programs by module name. For equal names, the one with the most instructions counts."""
+        """Return the programs by module name. If names are equal, the program with the most instructions counts."""
         found: dict[str, Program] = {}
         for plane in self._planes.get(PROGRAMS_PLANE, []):
             wanted = plane.stat_ids.get(b"Hlo Proto", -1)

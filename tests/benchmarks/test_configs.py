@@ -196,7 +196,7 @@ def test_a_site_has_no_secret_and_no_odd_name_in_its_environment(root: Path, nam
 @pytest.mark.parametrize(
     ("site", "old", "new", "words"),
     [
-        ("example_venv", "kind: slurm", "kind: local", "needs a section 'slurm'"),
+        ("example_venv", "kind: slurm", "kind: local", "and a section 'slurm' together"),
         ("example_venv", "runtime: venv", "runtime: python", "needs a section 'python'"),
         ("example_python", "/shared/conda/envs/nemo", "conda/envs/nemo", "matching regex '^/'"),
         (

@@ -185,7 +185,7 @@ def test_the_plan_shows_what_is_computed_twice_by_part_and_in_sum() -> None:
 
 def test_the_plan_says_where_nothing_is_computed_twice_and_where_it_is_not_known() -> None:
     benchmark = resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64)
-    assert recompute_rows(benchmark, Recompute()) == [("recomputed", "nothing: HFU is MFU")]
+    assert recompute_rows(benchmark, Recompute()) == [("recomputed", "nothing: HFU equals MFU")]
     assert "does not report" in recompute_rows(benchmark, None)[0][1]
     some = Recompute(matmuls=frozenset({"mlpwo"}), layers=4)
     assert "(4 of 80 layers)" in recompute_rows(benchmark, some)[0][1]

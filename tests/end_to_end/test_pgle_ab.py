@@ -56,9 +56,9 @@ def test_auto_on_a_cpu_is_valid_and_finds_the_recompile(compared: Run) -> None:
 
 def test_a_cpu_has_nothing_to_gain_and_the_comparison_is_refused(compared: Run) -> None:
     (found,) = json.loads(report(compared, "--json"))["gains"]
-    assert "was not applied, so it can gain nothing" in found["refused"][0]
+    assert "was not applied in" in found["refused"][0]
     assert [found[side]["run_ids"] for side in "ab"] == [[folder.name] for folder in folders_of(compared)]
     for text in (compared.out, report(compared)):
-        assert "was not applied, so it can gain nothing" in text
+        assert "was not applied in" in text
         assert "· PGLE off ·" in text
         assert "· PGLE auto ·" in text

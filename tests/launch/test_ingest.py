@@ -172,7 +172,7 @@ def test_a_result_is_invalid_where_the_log_says_other_than_the_flags_or_did_not_
 
 def test_whose_convention_the_printed_tflops_are(log: Log) -> None:
     notes = as_json(f"--log={REAL_LOG}", *TINY)["result"]["notes"]
-    assert "its TFLOP/s imply 0.0006409 GFLOP per token: the convention is causal" in notes
+    assert "the log's TFLOP/s imply 0.0006409 GFLOP per token: the convention is causal" in notes
     for tflops, words in (
         (45.0, "51.5 GFLOP per token: the convention is causal"),
         (45.2, "the nearest is causal, +0.5%"),
@@ -185,7 +185,7 @@ def test_flags_that_the_logs_own_tflops_or_mfu_refute_are_named(log: Log) -> Non
     flag = log("megatron.log", megatron_lines(range(1, 51)))
     other_model = as_json(flag, "--model=llama31_8b", *BENCHMARK[1:])["result"]
     assert other_model["status"] == "invalid"
-    assert any("times those that the flags give" in reason for reason in other_model["reasons"])
+    assert any("times those from the flags" in reason for reason in other_model["reasons"])
     titan = log("titan.log", titan_lines(range(1, 51)).replace("mfu: 41.19", "mfu: 9.870"))
     other_peak = as_json(titan, *LLAMA_8B_ON_8)["result"]
     assert other_peak["status"] == "valid"

@@ -65,7 +65,7 @@ def test_a_metric_that_one_run_lacks_is_no_metric_of_its_set() -> None:
     without = run("b3", 1.05, result={"tokens_per_second_effective": None})
     b = side("B", *b.runs[:2], without._replace(result=msgspec.structs.replace(without.result, telemetry=None)))
     memory = figure(compare(a, b), "host memory")
-    assert memory.why.startswith("not known of b3")
+    assert memory.why.startswith("not known for b3")
     assert (memory.percent, memory.moved) == (None, False)
 
 
@@ -106,7 +106,7 @@ def test_two_single_runs_without_earlier_ones_are_inconclusive() -> None:
     one = figure(compare(*sides([1.0], [2.0])), "seconds/step")
     assert (one.verdict, one.percent) == (Verdict.INCONCLUSIVE, pytest.approx(100.0))
     assert (one.low, one.high) == (None, None)
-    assert "noise between such runs" in one.why
+    assert "noise between equal runs" in one.why
 
 
 def test_three_earlier_runs_of_the_same_kind_give_single_runs_their_verdict() -> None:
@@ -199,7 +199,7 @@ def test_another_window_is_refused() -> None:
 def test_a_mixture_is_refused(changes: dict[str, Any], text: str) -> None:
     a, b = sides(FAST, SLOW)
     found = compare(side("A", *a.runs, run("other", 1.0, benchmark=changes)), b)
-    assert found.refused == [f"A is a mixture: {text}"]
+    assert found.refused == [f"the runs of A differ: {text}"]
 
 
 TINY = REAL_RUN.benchmark.model
@@ -240,7 +240,7 @@ def test_a_metric_that_only_some_runs_have_is_named_with_the_others() -> None:
     a = side("A", run("with", FAST[0], result={"mfu": [mfu(41.0)]}), *others)
     found = figure(compare(a, side("B", *(run(f"b{n}", seconds) for n, seconds in enumerate(SLOW)))), "MFU")
     assert (found.a, found.b) == (None, None)
-    assert found.why.startswith("not known of a0") and "with" not in found.why
+    assert found.why.startswith("not known for a0") and "with" not in found.why
 
 
 def test_another_batch_takes_the_seconds_and_leaves_the_tokens() -> None:
@@ -271,7 +271,7 @@ def pgle(way: str, applied: bool) -> Any:
 
 def test_a_profile_that_was_not_applied_can_gain_nothing() -> None:
     found = compare(*sides(FAST, SLOW, **pgle("auto", applied=False)))
-    assert "was not applied, so it can gain nothing: every trace was empty" in found.refused[0]
+    assert "every trace was empty" in found.refused[0]
     assert compare(*sides(FAST, SLOW, **pgle("auto", applied=True))).refused == []
 
 

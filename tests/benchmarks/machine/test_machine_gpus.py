@@ -27,8 +27,8 @@ FOUR = [gpu(index) for index in range(4)]
     ("variable", "indices", "words"),
     [
         (None, [0, 1, 2, 3], ""),
-        ("2,0", [2, 0], "leaves 2 of 4"),
-        ("GPU-3", [3], "leaves 1 of 4"),
+        ("2,0", [2, 0], "selects 2 of 4"),
+        ("GPU-3", [3], "selects 1 of 4"),
         ("1,7,2", [], "'7' does not name exactly one"),
         ("", [], "does not name exactly one"),
         ("-1", [], "does not name exactly one"),

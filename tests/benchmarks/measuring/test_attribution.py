@@ -33,7 +33,7 @@ def notes_of(
         seconds_resolution=lambda _: resolution,
         rate_resolution=rates,
     )  # fmt: skip
-    return [note for note in found.notes if note.startswith("its TFLOP/s imply")]
+    return [note for note in found.notes if note.startswith("the log's TFLOP/s imply")]
 
 
 SEED = ("llama2_70b", 4096, 128, 64)  # completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, ...: 1035.970
@@ -44,7 +44,7 @@ SEED = ("llama2_70b", 4096, 128, 64)  # completed step: 49, seconds: 7.908, TFLO
     [
         (7.908, 460.48, 1035.97, 0.001, "444.5 GFLOP per token: the convention is recipe (torchtitan counts"),
         (7.908, 460.48 * 1754.67 / 1820.64, 1035.97, 0.001, "428.4 GFLOP per token: the convention is causal"),
-        (7.908, 300.0, 1035.97, 0.001, "no convention gives that; the nearest is causal"),
+        (7.908, 300.0, 1035.97, 0.001, "no convention gives this number; the nearest is causal"),
         (8.0, 460.48, None, 1.0, ALIKE),  # a coarse step time
     ],
 )
@@ -70,7 +70,7 @@ def test_without_a_printed_throughput_the_step_time_gives_it(gflops: float, conv
     ("tflops", "rates", "ending"),
     [
         (45.0, 0.1, "the convention is causal"),  # 44.975 to more digits
-        (45.2, 0.1, "no convention gives that; the nearest is causal, +0.5% off"),
+        (45.2, 0.1, "no convention gives this number; the nearest is causal, +0.5% off"),
         (52.0, 10.0, "recipe and palm and torchtitan differ by less than the rounding of the printed digits (9.67%)"),
     ],
 )

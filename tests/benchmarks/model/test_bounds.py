@@ -120,4 +120,4 @@ def test_plain_attention_computes_the_whole_square() -> None:
 
 def test_what_a_backend_does_not_say_is_named() -> None:
     found = bound_of(BF16, recompute=None)
-    assert found.unknown == ["recompute: the backend does not report what it computes twice"]
+    assert found.unknown == ["recompute: the backend does not report its recomputation"]

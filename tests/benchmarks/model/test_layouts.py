@@ -119,9 +119,9 @@ def test_where_the_recipes_own_kind_does_not_fit_another_does() -> None:
 
 
 def test_what_cannot_be_shared_says_why() -> None:
-    with pytest.raises(RequestError, match="no layout that shares llama31_70b") as refusal:
+    with pytest.raises(RequestError, match="no layout that divides") as refusal:
         seeded(request(100))
-    assert "13 nodes cannot share 100" in refusal.value.why
+    assert "evenly among 13 nodes" in refusal.value.why
     assert refusal.value.next_command
 
 

@@ -95,7 +95,7 @@ def scaling_report() -> SweepReport:
 def test_a_sweep_has_its_ideal_line_and_every_figure() -> None:
     report = scaling_report()
     read = Reader(page(sweep_part(report)))
-    assert read.text.count("ideal: the same speed a device as the smallest scale") == 1
+    assert read.text.count("ideal: the same speed per device") == 1
     for point in report.series[0].points:
         assert f"{point.efficiency:.1%}" in read.text
 

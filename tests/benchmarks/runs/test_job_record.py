@@ -101,10 +101,10 @@ NEVER = [
     (sacct("CANCELLED", **WAITED, cancelled_by="ann"), "never_started", "(DependencyNeverSatisfied) by ann"),
     (sacct("PENDING", **WAITED), "never_started", "PENDING: job 7 never started (DependencyNeverSatisfied)"),
     (sacct("PENDING", **WAITED, note="timed out"), "never_started", "; timed out"),
-    (None, "never_started", "was not collected"),
+    (None, "never_started", "is not collected"),
     (UNKNOWN, "never_started", "; accounting is off"),
     (sacct("FAILED"), "failed", "a disk was full: slurm-7.out"),
-    (sacct("COMPLETED"), "failed", "COMPLETED: job 7 started, but left no file"),
+    (sacct("COMPLETED"), "failed", "COMPLETED: job 7 started, but"),
     (sacct("NODE_FAIL"), "node_failure", "a disk was full: slurm-7.out"),
 ]
 

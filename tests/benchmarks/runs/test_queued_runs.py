@@ -130,7 +130,7 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
         "failed",
         ["TIMEOUT: ", "rank 1 on node2 ended with exit code 3 after step 11", "3 other ranks were ended after it"],
     ),
-    (sacct("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks left no record of their end"]),
+    (sacct("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks wrote no record of their end"]),
     (sacct("COMPLETED"), {"steps": 11}, "failed", ["the run trained 11 of 12 steps"]),
     (None, {}, "valid", []),  # not collected: judged by its own record
     (None, {"job": []}, "failed", ["unknown: "]),
@@ -354,7 +354,7 @@ def test_a_line_of_the_job_that_was_cut_takes_nothing_else_with_it(
     events.write_bytes(events.read_bytes() + b'{"event": "en')
     (phase_dir / "exits-rank3.jsonl").write_bytes(b'{"rank": 3, "ex')
     assert [event.event for event in queued.job_events(1)] == ["start", "end"]
-    assert result_of(queued).reasons == ["1 of 4 ranks left no record of their end"]
+    assert result_of(queued).reasons == ["1 of 4 ranks wrote no record of their end"]
 
 
 # --- runs of this machine ---------------------------------------------------------------------------

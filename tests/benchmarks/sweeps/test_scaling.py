@@ -94,7 +94,7 @@ def test_what_cannot_be_compared_is_another_series(change: str) -> None:
 def test_a_smallest_scale_that_failed_leaves_the_efficiency_unknown() -> None:
     failed, larger = only(measured(scale(1), others=[(1, "run-1 failed")]), measured(scale(2), 0.1)).points
     assert (failed.seconds_per_step, failed.efficiency, larger.efficiency) == (None, None, None)
-    assert failed.null_because["seconds_per_step"] == "it has no valid, comparable run"
+    assert failed.null_because["seconds_per_step"] == "the scale has no valid, comparable run"
     assert "1 x h100" in larger.null_because["efficiency"]
     assert larger.seconds_per_step is not None
 

@@ -207,7 +207,7 @@ def test_of_many_hosts_some_are_shown_and_the_rest_counted() -> None:
     assert [line.split()[0] for line in text.splitlines() if line.startswith("  ..")][8:11] == [
         "..me-of-node-8", "..me-of-node-9", "..e-of-node-10",
     ], "the end of a name tells hosts and ranks apart"  # fmt: skip
-    for words in ("and 24 hosts more (--json has all)", "and 24 files more", "mean of 40"):
+    for words in ("and 24 more hosts (--json has all)", "and 24 more files", "mean of 40"):
         assert words in text
 
 
