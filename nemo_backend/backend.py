@@ -107,7 +107,7 @@ class NemoBackend:
     def storage(self, benchmark: Benchmark) -> Storage:
         if benchmark.engine not in (NEMO, BRIDGE):
             raise RequestError(
-                "the memory and the step time of an MLPerf submission are unknown",
+                "the memory and the step time of an MLPerf submission cannot be estimated",
                 where=f"--task=mlperf --model={benchmark.model.name}",
                 why="NVIDIA's program decides how it stores the model; run.py --dry_run shows what would run",
             )

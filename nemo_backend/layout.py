@@ -1,4 +1,4 @@
-"""Megatron's parallel sizes in common words. Data parallelism is the GPU count divided by all other sizes."""
+"""Convert Megatron's parallel sizes to a Parallelism and back. The data size is GPUs divided by all other sizes."""
 
 from benchmarks.errors import RequestError
 from benchmarks.request.settings import positive

@@ -1,4 +1,4 @@
-"""Common code of the engines on Megatron-core: dimensions, fp8, pipeline schedules, data on disk."""
+"""Code that the engines on Megatron-core share: dimensions, fp8, pipeline schedules, data on disk."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -109,7 +109,7 @@ def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError
     length, pieces = benchmark.batch.sequence_length, 2 * share.context
     if share.context > 1 and length % pieces:
         yield RequestError(
-            f"sequence length ({length}) is not divisible by 2 x context ({pieces})",
+            f"sequence length ({length}) is not divisible by 2 x context parallelism ({pieces})",
             where="--set=sequence_length",
             why="each context rank gets one piece from the front and one from the back of a sequence",
             next_command=f"--set=sequence_length={-(-length // pieces) * pieces}",
@@ -123,9 +123,9 @@ def schedule_refusals(benchmark: Benchmark, place: str) -> Iterator[RequestError
         )
     if benchmark.model.vocabulary_size % share.tensor:
         yield RequestError(
-            f"vocabulary ({benchmark.model.vocabulary_size}) is not divisible by tensor ({share.tensor})",
+            f"vocabulary ({benchmark.model.vocabulary_size}) is not divisible by tensor parallelism ({share.tensor})",
             where=f"model {benchmark.model.name}",
-            why="each device of a tensor group must hold an equal share of the embedding",
+            why="each tensor rank must hold an equal share of the embedding",
         )
 
 
@@ -135,7 +135,7 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
         yield RequestError(
             f"a virtual pipeline of {share.virtual_pipeline} needs a pipeline",
             where=f"--set={place}.virtual_pipeline_model_parallel_size",
-            why=f"it interleaves the parts of several stages, and {place}.pipeline_model_parallel_size is 1",
+            why=f"it interleaves the parts of several stages, but {place}.pipeline_model_parallel_size is 1",
             next_command=f"--set={place}.virtual_pipeline_model_parallel_size=1",
         )
         return

@@ -240,7 +240,7 @@ def _by_block(model: Settings) -> bool:
 
 
 def _recomputed_layers(benchmark: Benchmark, model: Settings) -> int:
-    """Return the number of layers recomputed as a whole; with `block`, the first ones of each stage or stage part."""
+    """Return the number of layers recomputed as a whole. `block` selects the first ones of each (virtual) stage."""
     if model.get("recompute_granularity") != "full":
         return 0
     if not _by_block(model):

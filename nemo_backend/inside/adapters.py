@@ -80,6 +80,6 @@ def gate_and_up_forward(wrapper, x):
 
 
 def grouped(adapter, normed, groups, width):
-    """Return the output of an adapter, [sequence, batch, groups, width]; zeros without an adapter."""
+    """Return the output of an adapter as [sequence, batch, groups, width]; zeros without an adapter."""
     shape = (*normed.shape[:2], groups, width)
     return normed.new_zeros(shape) if adapter is None else adapter(normed.contiguous()).reshape(shape)

@@ -1,7 +1,7 @@
 """Train a few steps with Megatron-Bridge's own model and optimizer, and report the numbers they compute.
 
 It runs by path inside Megatron-Bridge's environment, with the options of bridge_worker.py. work_program.py has the
-code that NeMo shares. benchmarks/equivalence/work.py describes the request and the report.
+code shared with NeMo's program. benchmarks/equivalence/work.py describes the request and the report.
 """
 
 import os

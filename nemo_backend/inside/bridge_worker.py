@@ -30,7 +30,7 @@ SEPARATE_TARGETS = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "line
 
 
 def configuration(options):
-    """Return the recipe with the run's data and overrides."""
+    """Return the recipe's configuration with the run's data and overrides."""
     from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
     recipe = recipe_function(options)()

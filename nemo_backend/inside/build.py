@@ -78,7 +78,7 @@ def adapters_of(settings, adapters, **order):
 
 
 def tokenizer_of(vocabulary_size):
-    """Return a tokenizer that only has a size, because the data are token numbers. The last one ends a document."""
+    """Return a tokenizer with only a size, because the data are token numbers. The last number ends a document."""
     from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer
 
     return NullTokenizer(vocabulary_size - 1)

@@ -105,7 +105,7 @@ class Training:
         return {"loss": loss.item(), "gradient_norm": float(norm)}
 
     def look(self, batch):
-        """Return logits, loss and gradient by parameter, from a separate pass."""
+        """Return the logits, the loss, and parameter -> gradient, from a separate pass."""
         import torch
 
         with torch.no_grad():
@@ -189,7 +189,7 @@ class NemoTraining(Training):
 
 
 def settings_of(gpt):
-    """Return the settings that the built modules actually have."""
+    """Return the settings that the built modules have."""
     import torch
 
     cores = [layer.self_attention.core_attention for layer in gpt.decoder.layers]

@@ -186,7 +186,7 @@ def test_the_caches_are_dropped_on_the_node_itself(site: Site, tmp_path: Path) -
     """The stand-in's log has no cache_clear, since its container has no logger: the closed division wants one."""
     run = site.run(tmp_path / "results")
     assert run.code == 3, run.out + run.err
-    assert run.result["reasons"] == ["rank 0: its log does not report cleared caches (cache_clear)"]
+    assert run.result["reasons"] == ["rank 0: the log does not report cleared caches (cache_clear)"]
     assert any(line.startswith("vm.drop_caches=3 on") for line in site.asked)
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_is_aborted_is_invalid(site: Site, tmp_path: Path) -> None:
     run = site.run(tmp_path / "results", *OPEN, loss="0.9457")
     assert run.code == 3, run.out + run.err
     ended, missed = run.result["reasons"]
-    assert "it ended as 'aborted'" in ended and "the best of 1 was 0.9457" in missed
+    assert "run ended as 'aborted'" in ended and "the best of 1 was 0.9457" in missed
 
 
 @pytest.mark.usefixtures("reached")
