@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.compilation.compiled import Job
 
 HERE = Path(__file__).parent
-# jaxlib itself only supports CPUs. `jax[cuda12]` and `jax[cuda13]` add one of these plugins (jax's pyproject.toml).
+# jaxlib itself supports only CPUs. jax[cuda12] and jax[cuda13] install one of these plugins (jax's pyproject.toml).
 GPU_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
 # Platform -> the lock files of MaxText's environment. TPUs and ROCm do not have lock files yet.
@@ -37,7 +37,7 @@ def maxtext_settings() -> dict[str, str]:
 
 
 class MaxTextBackend:
-    """MaxText 0.2.5: FSDP and data parallelism (and its other axes) on XLA."""
+    """MaxText 0.2.5 on XLA, with FSDP, data parallelism and MaxText's other parallel axes."""
 
     name = "jax"
     title = "MaxText (JAX)"

@@ -39,7 +39,7 @@ def job(name: str, benchmark: Benchmark) -> Job:
         raise RequestError(
             "a context axis needs a GPU to compile",
             where="--set=ici_context_parallelism, dcn_context_parallelism",
-            why="it needs Transformer Engine's attention, which needs a driver; use a context axis of 1",
+            why="context parallelism uses Transformer Engine, which needs a driver; use a context axis of 1",
         )
     changed = settings(benchmark)
     why = f"{STANDS_IN} replaces {NEEDS_A_DRIVER}, because Transformer Engine needs a driver"

@@ -1,7 +1,7 @@
 """Read the training log of any version of MaxText, from any launcher or log collector.
 
-The seconds of a step are those in the log. MaxText measures from dispatch to dispatch while it waits for an earlier
-loss, so the time printed for step k is the true time of step k-2. A log has no better times, so they stay as printed.
+MaxText measures from dispatch to dispatch while it waits for an earlier loss, so the time that it prints for step k
+is the true time of step k-2. A log has no better times, so Stepmark reports the seconds as printed.
 """
 
 import re

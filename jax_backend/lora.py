@@ -1,7 +1,7 @@
-"""LoRA in MaxText: the settings for given adapters, the adapters for given settings, and MaxText's limits.
+"""LoRA in MaxText: convert adapters to settings and settings to adapters, and refuse what MaxText cannot train.
 
-MaxText selects the adapted matrices by a pattern of module paths. This module finds the matrices of a layer that any
-given pattern matches. adapters.py creates the adapters inside MaxText.
+MaxText selects the adapted matrices by a pattern of module paths. This module finds the matrices of a layer that a
+pattern matches. adapters.py creates the adapters inside MaxText.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
 
 
 def _modules(knobs: Mapping[str, Scalar]) -> dict[str, str]:
-    """Return the matrices of a layer with MaxText's modules, without matrices that are fused into another one."""
+    """Return the matrices of a layer with MaxText's modules, except matrices that are part of a fused matrix."""
     rows = MODULES.items()
     return {t: module for t, (module, name, fused) in rows if not name or bool(knobs.get(name)) is fused}
 
@@ -107,7 +107,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             if name in benchmark.settings.overrides:
                 yield without_effect(name, f"task {task}", "--task=lora")
         return
-    # An adapter has the type of its weight, and its product is added to the layer's, so both types must be the same.
+    # An adapter has the type of its weight. The layer adds the adapter's product to its own, so both need one type.
     compute, weight = str(knobs.get("dtype", "bfloat16")), str(knobs.get("weight_dtype", "float32"))
     if compute != weight:
         yield RequestError(

@@ -95,7 +95,7 @@ def _head_number_bytes(benchmark: Benchmark) -> int:
 
 
 def _logit_number_bytes(benchmark: Benchmark) -> int:
-    """Return the bytes per logit. On Blackwell, XLA also stores its exponential in float32 and does not recompute."""
+    """Return the bytes per logit. On Blackwell, XLA also stores the exponential of each logit in float32."""
     exponential = FLOAT32_BYTES if _is_blackwell(benchmark) else 0
     return LOGIT_COPIES * _head_number_bytes(benchmark) + exponential
 
@@ -135,7 +135,7 @@ def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
-    """Return the bytes of the moments per weight. They have the weights' type, except AdamW's first with mu_dtype."""
+    """Return the bytes of the moments per weight. They have the weights' type, except AdamW's first (mu_dtype)."""
     optimizer = benchmark.settings.knobs.get("opt_type", ADAMW)
     if optimizer == SGD:
         return 0
@@ -144,7 +144,7 @@ def _optimizer_bytes(benchmark: Benchmark, weight: int) -> int:
 
 
 def _bytes_of(benchmark: Benchmark, name: str) -> int:
-    """Return the bytes per number of the type in a setting, by default float32. `refusals` rejects unknown types."""
+    """Return the bytes per number of the type that a setting names (default: float32). `refusals` rejects others."""
     return DTYPE_BYTES.get(str(benchmark.settings.knobs.get(name, "float32")), 4)
 
 
@@ -169,8 +169,8 @@ def usable_fraction(benchmark: Benchmark) -> float:
 _QKV = frozenset({"query_proj", "key_proj", "value_proj", "qkv_proj"})
 _PROJECTIONS = _QKV | {"out_proj"}
 _MLP = frozenset({"mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo"})
-# A policy may name it, but no backward pass reads it, because a layer's output is kept as the next layer's input. XLA
-# neither stores nor recomputes it.
+# A policy may name this activation, but no backward pass reads it, because a layer's output is kept as the next
+# layer's input. XLA neither stores nor recomputes the activation.
 _NEVER_READ = frozenset({"mlpwo"})
 CUSTOM = "custom"
 REMAT_POLICIES = {
@@ -218,7 +218,7 @@ _GATE_AND_UP = frozenset({"mlpwi_0", "mlpwi_1"})
 def recompute(benchmark: Benchmark) -> Recompute:
     """Return the matmuls that a layer's backward pass repeats, because their results were not kept.
 
-    They agree with counts in XLA's programs, with and without fused projections (docs/reference/flops.md).
+    Counts in XLA's programs agree, with and without fused projections (docs/reference/flops.md).
     """
     on_the_device, offloaded = kept(benchmark.settings.knobs)
     names = on_the_device | offloaded
@@ -231,8 +231,8 @@ def recompute(benchmark: Benchmark) -> Recompute:
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:
-    """Return the recomputed matmuls. A fused matmul is kept by its own name, and query, key and value also if all
-    three are kept by theirs. Otherwise the whole fused matmul is recomputed."""
+    """Return the recomputed matmuls. A fused matmul is not recomputed if its own name is kept. The fused query, key
+    and value is also not recomputed if all three names are kept."""
     again = frozenset(LAYER_MATMULS) - kept
     if knobs.get("fused_mlp", False):
         again = again - _GATE_AND_UP if "mlpwi" in kept else again | _GATE_AND_UP

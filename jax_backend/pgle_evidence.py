@@ -1,7 +1,7 @@
 """Check in a MaxText phase's logs, events and program whether profile-guided latency estimation (PGLE) was applied.
 
-Every rank must show that it used the profile, because a rank without it silently runs another schedule than the
-others. A missing log counts as no evidence.
+Every rank must show that it used the profile, because a rank without the profile silently runs another schedule. A
+missing log counts as no evidence.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ ENOUGH_COVERED = 0.9  # of the measured program's collectives; the scheduler may
 
 
 def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
-    """Return the evidence; None if PGLE is off, and for phases before the measured one."""
+    """Return the evidence; None if PGLE is off, and for the phases before the measured phase."""
     if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not first_rank(record.steps):
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
@@ -69,7 +69,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
 
 
 def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:
-    """Return the evidence for jax's own PGLE: every worker reports it, and on a GPU XLA does so, too."""
+    """Return the evidence for jax's own PGLE: the report of every worker and, on a GPU, the lines that XLA logs."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
         return PgleSeen(applied=False, reason=f"the workers of these ranks did not report it: {first_few(missing)}")

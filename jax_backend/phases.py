@@ -2,7 +2,8 @@
 
 `--pgle=nsys` is NVIDIA's recipe: a phase under Nsight Systems with the latency hiding scheduler off, a phase that
 converts its report to costs of instructions, and the measured phase, whose scheduler reads the costs. If an earlier
-run left a profile of the same program, it is copied to the run's folder, and the first two phases are omitted.
+run has stored a profile of the same program, that profile is copied to the run's folder, and the first two phases are
+omitted.
 
 `--pgle=auto` is jax's own PGLE: jax profiles the first steps itself and compiles again. Nsight Systems cannot run at
 the same time, because both need the GPU's profiling interface.
@@ -34,7 +35,7 @@ MEASURED = "perf"
 PROFILE = "profile"
 CONVERT = "convert"
 
-# The number of steps in NVIDIA's profile phase; RECORDED names the recorded ones.
+# The number of steps in NVIDIA's profile phase; RECORDED is the range of the recorded steps.
 PROFILED_STEPS = 15
 # MaxText starts and stops CUDA's profiler only on rank 0.
 RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
@@ -152,7 +153,7 @@ def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
-    """Return the profiling without ranks that do not exist: on a CPU, one process has all devices of a node."""
+    """Return the profiling, without ranks that do not exist. On a CPU, one process has all devices of a node."""
     if benchmark.instruments.profiling is None:
         return None
     processes = benchmark.nodes * planning.tasks_per_node(benchmark)
@@ -204,7 +205,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     recorded = _of_processes(benchmark)
     if recorded is not None and not recorded.ranks:
         yield RequestError(
-            "this run has no process with one of the ranks to profile",
+            "none of the ranks to profile exists in this run",
             where="--profile_ranks",
             why="on a CPU, one process has all devices of a node",
             next_command="--profile_ranks=0",
@@ -243,7 +244,7 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"--pgle={benchmark.instruments.pgle} sets {name}",
                 where=f"--set={name}={value}",
-                why="its phases need their own values, to check in XLA's log that XLA reads the profile",
+                why="each phase of --pgle needs its own value, to check in XLA's log that XLA reads the profile",
                 next_command=f"--set={name}",
             )
 
@@ -284,7 +285,7 @@ def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def profile_key(benchmark: Benchmark) -> str | None:
-    """Return a key of the program for which a profile is valid, from everything that is known before the run."""
+    """Return a key of the program for which a profile is valid, from all inputs that are known before the run."""
     if benchmark.instruments.pgle != "nsys":
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK

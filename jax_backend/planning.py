@@ -95,7 +95,7 @@ MAXTEXT_HARDWARE = {"cpu": "cpu", "gpu": "gpu_multiprocess", "tpu": "tpu"}
 
 
 def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = None) -> list[str]:
-    """Return MaxText's key=value arguments, each key once. MaxText without Stepmark accepts the same arguments.
+    """Return MaxText's key=value arguments, each key once, as MaxText also accepts them without Stepmark.
 
     `changed` are the settings in which a phase differs from the benchmark.
     """
@@ -205,7 +205,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
-    """Return setting -> alternative for those that need Transformer Engine. MaxText's quantization=fp8 does not."""
+    """Return setting -> alternative for each setting that needs Transformer Engine. quantization=fp8 does not."""
     found = {}
     if benchmark.settings.knobs.get("attention") == "cudnn_flash_te":
         found["attention=cudnn_flash_te"] = "--set=attention=cudnn_flash_jax"
@@ -279,7 +279,7 @@ AXIS_WORDS = {
 }
 AXES = tuple(f"{network}_{axis}_parallelism" for network in ("ici", "dcn") for axis in AXIS_WORDS)
 
-# MaxText's defaults for these are -1, which it replaces by the device count. A benchmark states every size.
+# MaxText's defaults for these settings are -1, which means the device count. A benchmark states every size.
 MAXTEXT_AUTOMATIC = ("ici_fsdp_parallelism", "dcn_data_parallelism")
 
 
@@ -312,13 +312,13 @@ def stated_layout(knobs: dict[str, Scalar]) -> dict[str, Scalar]:
     return {**dict.fromkeys(MAXTEXT_AUTOMATIC, 1), **{k: v for k, v in knobs.items() if k in AXES}}
 
 
-# Axes in the order in which they are placed within a node: the axis with the most communication first.
+# The axes in the order in which a node is filled: the axis with the most communication first.
 PLACED_INSIDE_OUT = ("tensor", "context", "fsdp", "data")
 ALWAYS_STATED = ("fsdp", "data")  # stated even with size 1, to override the recipe's sizes
 
 
 def layout_settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> dict[str, Scalar] | None:
-    """Return the settings of a layout; None for a pipeline, because its schedule needs more settings."""
+    """Return the settings of a layout; None for a pipeline, whose schedule needs more settings."""
     if share.pipeline > 1 or share.virtual_pipeline > 1:
         return None
     room = gpus if hardware.kind == "cpu" else min(gpus, hardware.devices_per_node)

@@ -72,7 +72,7 @@ def group(name: str) -> FlagGroup:
 
 
 def group_for(name: str, hardware: Hardware) -> FlagGroup:
-    """Return a group that --set=xla_group may name for a device; RequestError for another group."""
+    """Return a group that --set=xla_group may name for a device. Raise RequestError for any other group."""
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
     if name.startswith(OF_PGLE):  # only --pgle adds the phases without which these flags have no effect
@@ -115,7 +115,7 @@ def fact(flag: str) -> FlagFact:
 
 
 def _known_to(row: FlagRow) -> str:
-    """Return a text with the versions that know a flag; empty if all know it."""
+    """Return a text with the versions that know a flag; empty if every version knows the flag."""
     first, *_, last = table().versions
     if row.versions == table().versions:
         return ""
@@ -123,7 +123,7 @@ def _known_to(row: FlagRow) -> str:
 
 
 def successors_of(name: str, value: str) -> list[str]:
-    """Return the flags, each --name=value, that replace a removed one; empty if it has no replacement."""
+    """Return the flags, each --name=value, that replace a removed flag; empty without a replacement."""
     successors = table().flags[name].successors
     return [f"--{word}" for word in successors.get(value.lower(), successors.get("*", "")).split()]
 
@@ -132,7 +132,7 @@ def successors_of(name: str, value: str) -> list[str]:
 
 
 def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
-    """Refuse the flags that no current version knows. A flag that is not in the table is not refused here."""
+    """Refuse the flags that no current version knows. Accept flags that are not in the table."""
     for name, value in flags.items():
         row = table().flags.get(name)
         if row is not None and not is_known(row):

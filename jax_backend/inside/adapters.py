@@ -1,7 +1,7 @@
 """Inside MaxText: add adapters to its weights, and check that training changes only the adapters.
 
-With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them: gradients are then zero, and
-it exits 0. So this module passes each new model to MaxText's function that adds adapters. It is loaded by path.
+With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them: all gradients are then zero,
+and MaxText exits 0. So this module, loaded by path, passes each new model to MaxText's function that adds adapters.
 """
 
 # Any odd number: products with it modulo 2 ** 32 all differ, so the fingerprint depends on the place of each number.
@@ -9,7 +9,7 @@ PLACE = 2_654_435_761
 
 
 class Adapters:
-    """Compares the weights of a run before the first step and after the last: only adapters may have changed."""
+    """Checks that only adapters have changed between the first and the last step of a run."""
 
     def __init__(self, kit, rank):
         self.proof = kit.AdapterProof(rank)
@@ -38,7 +38,7 @@ def install():
 
 
 def looks_of(model):
-    """Return the fingerprints of the adapters and of the frozen weights by path. They are equal on every rank."""
+    """Return the fingerprints of the adapters and of the frozen weights by path. All ranks get the same values."""
     from flax import nnx
 
     leaves = {"/".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))}
@@ -50,7 +50,7 @@ def looks_of(model):
 def looked_at(arrays):
     """Return the fingerprint of each array by path, computed on the arrays' devices.
 
-    The function is compiled ahead of time, because jax's own PGLE would count a normal call as one to profile.
+    The function is compiled ahead of time, because jax's own PGLE would profile a normal call.
     """
     import jax
 
@@ -62,7 +62,7 @@ def looked_at(arrays):
 
 
 def fingerprint(array):
-    """Return a number that depends on every bit and its place. One changed weight changes it, in any precision."""
+    """Return a number that depends on every bit and its position, so that any changed weight changes the number."""
     import jax
     import jax.numpy as jnp
 

@@ -1,8 +1,8 @@
 """Read from XLA's dumps which buffers a device holds when a step needs the most memory.
 
-It imports only the standard library and can be loaded by path. XLA writes three files per program: the place of each
-value in memory (buffer-assignment), the instruction that makes it (buffer-assignment-values), and the first and last
-instruction of the schedule that need it (live-range). Values that share memory are counted once.
+This module imports only the standard library and can be loaded by path. XLA writes three files per program: the place
+of each value in memory (buffer-assignment), the instruction that makes the value (buffer-assignment-values), and the
+first and last instruction of the schedule that need it (live-range). Memory that values share is counted once.
 """
 
 import re
@@ -19,7 +19,7 @@ _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _SHAPE = re.compile(r"[a-z]+\w*\[[\d,]*\]")
 HOPS = 4  # how many operands to follow back from an instruction without a name
-# These opcodes only pass a buffer on. Another value in the same place describes its content better.
+# Instructions with these opcodes only forward a buffer. Another value in the same place describes its content better.
 _PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bitcast", "copy", "opt-barrier", "call"})
 
 
@@ -51,11 +51,11 @@ class LiveBuffer(NamedTuple):
     opcode: str
     op_name: str
     frame: int  # for hlo.layers
-    argument: bool  # whether it is an argument of the program, which is held from the first to the last instruction
+    argument: bool  # whether the value is an argument of the program, which stays in memory for the whole program
 
 
 def held_at_the_peak(assignment, values, live_ranges):
-    """Return the buffers that a device holds at the peak, largest first. Their sum is the memory in use."""
+    """Return the buffers in a device's memory at the peak, largest first. Their sum is the memory in use."""
     allocations, placed = _placed(assignment)
     makers, needed = _makers(values), _needed(live_ranges)
     temporary = {number for number, (_, kind) in allocations.items() if kind.startswith("preallocated-temp")}
@@ -91,7 +91,7 @@ def _placed(text):
 
 
 def _whole(name):
-    """Return the name with an index. In one of the files, a value outside of tuples has no index."""
+    """Return the name with an index. One of the three files omits the index of values outside of tuples."""
     return name if name.endswith("}") else name + "{}"
 
 
@@ -121,7 +121,8 @@ NEAR = 1e-2  # moments whose temporary memory is within this fraction of the lar
 def _at_the_peak(ranged, makers):
     """Return the live values at the peak. Memory only grows at the start of a live range.
 
-    If several moments need the same memory, the one with the most named values counts: loops start with unnamed ones.
+    If several moments need about the same memory, use the one with the most memory in named values, because loops
+    start with unnamed values.
     """
     moments = []
     for moment in sorted({first for (first, _), _ in ranged}):
@@ -157,7 +158,7 @@ def _distinct(values, makers):
 
 
 def _maker(value, makers):
-    """Return the maker of a value. An instruction without a name gets the name of its operand."""
+    """Return the instruction that makes a value. If it has no name, use the name of its operand."""
     maker = found = makers.get(value.name.partition("{")[0], Maker())
     for _ in range(HOPS):
         if found.op_name or found.operand not in makers:

@@ -1,12 +1,12 @@
 """Ask the installed jaxlib whether it knows the XLA flags of a run.
 
-It runs by path inside the framework's environment, with only the standard library and jaxlib, without a GPU:
+This program runs by path in the framework's environment, with only the standard library and jaxlib, without a GPU:
 `python -P check_request.py --flags="--xla_a=b --xla_c=d"`. XLA reads its flags once, when a client is made, and
 aborts on an unknown flag. So a separate process makes a CPU client for each set of flags. That client also
 knows the flags for GPUs. In a process that compiles for a GPU, both jaxlib and the CUDA plugin read the flags.
 
-It prints a line for each problem, which begins with the flag. Exit code 0: no problem; 2: something is unknown; 1:
-jaxlib did not answer.
+The program prints a line for each problem, which begins with the flag. Exit codes: 0 no problem; 2 jaxlib refuses a
+flag or its value; 1 jaxlib did not answer.
 """
 
 import argparse
@@ -27,11 +27,11 @@ BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal va
 
 
 class CannotAskError(Exception):
-    """jaxlib did not answer for any flags."""
+    """jaxlib gave no answer about any flag."""
 
 
 def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
-    """Return whether a process that makes a CPU client accepts these flags, and its output."""
+    """Start a process that makes a CPU client with these flags. Return whether it succeeded, and its output."""
     environment = {**os.environ, "XLA_FLAGS": " ".join(words), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "0"}
     try:
         done = subprocess.run(
@@ -65,7 +65,7 @@ def named(text: str, words: list[str]) -> dict[str, str]:
 def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
     """Return flag -> problem for all flags that jaxlib does not accept.
 
-    A bad value hides unknown flags, so the flags found are removed and the rest is checked again until accepted.
+    jaxlib reports a bad value before unknown flags. So remove the reported flags, and check the others again.
     """
     found: dict[str, str] = {}
     left = list(dict.fromkeys(words))
@@ -100,7 +100,7 @@ def jaxlib() -> str:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--flags", default="", help="the whole of one XLA_FLAGS")
+    parser.add_argument("--flags", default="", help="the value of XLA_FLAGS")
     flags = list(dict.fromkeys(parser.parse_args(argv).flags.split()))
     try:
         wrong = problems(flags)

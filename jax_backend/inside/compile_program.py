@@ -1,14 +1,14 @@
 """Compile MaxText's training step for GPUs of another machine, and report what the program contains.
 
-It runs by path inside MaxText's environment, with only the standard library and MaxText:
+This program runs by path inside MaxText's environment, with only the standard library and MaxText:
 `python -P compile_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`Job` of
-benchmarks/compilation/compiled.py): JAX's plugin for CUDA
-compiles each for its GPUs, with its XLA flags, and writes DIR/NUMBER/report.json. Nothing is trained or allocated: a
-compiler needs only shapes, so a model of 70 billion parameters takes one gigabyte here.
+benchmarks/compilation/compiled.py). JAX's plugin for CUDA compiles each job for the job's GPUs and XLA flags, and the
+program writes DIR/NUMBER/report.json. It trains and allocates nothing: a compiler needs only shapes, so a model of 70
+billion parameters needs one gigabyte of memory.
 
-MaxText is imported once, and each job is compiled in a fork before JAX does anything: XLA reads its flags once in a
-process, and aborts the process for an unknown flag. A job that fails writes DIR/NUMBER/failed.json, and its output is
-in DIR/NUMBER/log.
+MaxText is imported once, and each job is compiled in a fork before JAX does anything: XLA reads its flags once per
+process, and aborts the process for an unknown flag. The output of a job is in DIR/NUMBER/log. A failed job writes
+DIR/NUMBER/failed.json.
 
 The report has the memory and the schedule of the finished program.
 """
@@ -38,7 +38,7 @@ PACKAGES = ["maxtext", "jax", "jaxlib", "jax-cuda12-plugin", "nvidia-cudnn-cu12"
 
 
 class Step:
-    """MaxText's training step, lowered and compiled as in MaxText's train_compile, except for the mesh."""
+    """MaxText's training step. Except for the mesh, it is lowered and compiled as in MaxText's train_compile."""
 
     def __init__(self, settings, gpus):
         import jax
@@ -98,7 +98,7 @@ class AbsentGpus:
 
 
 def hybrid_mesh(within, between, devices, **_):
-    """Replace jax's function, which uses the slice index of devices: that is always 0 for absent devices."""
+    """Replace jax's function, which uses the slice index of the devices. Absent devices always have index 0."""
     import numpy as np
 
     axes = range(len(within))
@@ -145,12 +145,12 @@ def program_digest(text):
     return hashlib.sha256(_METADATA.sub("", text[begin.start() :]).encode()).hexdigest()
 
 
-SMALLEST = 1 / 50_000  # of the peak memory: the smallest listed buffer
+SMALLEST = 1 / 50_000  # the smallest buffer to list, as a share of the peak memory
 LAYER_INPUT = "layer input"  # the input of the body of a loop over layers
 
 
 def held(folder, program, layers):
-    """Return the buffers at the peak, except small ones."""
+    """Return the buffers at the peak, except small buffers."""
     rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
     smallest = SMALLEST * sum(row.bytes for row in rows)
     return [
@@ -171,7 +171,7 @@ def held(folder, program, layers):
 
 
 def origin(line, layers):
-    """Return the operation and layer that computed a kept value; empty without such a value."""
+    """Return the operation and layer that computed a stored value; empty without a value."""
     if line is None:
         return {}
     return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
@@ -187,10 +187,10 @@ def in_words(mesh, words):
 
 
 def dump(folder, pattern):
-    """Return the text of the largest dump: a program may consist of several modules, and the step is the largest."""
+    """Return the text of the largest dump. A program may have several modules, of which the step is the largest."""
     found = sorted(folder.rglob(pattern), key=lambda path: path.stat().st_size)
     if not found:
-        raise SystemExit(f"XLA left no {pattern} in {folder}: the memory of the step cannot be read")
+        raise SystemExit(f"XLA wrote no {pattern} to {folder}, so the memory of the step is unknown")
     return found[-1].read_text()
 
 
@@ -198,7 +198,7 @@ def dump(folder, pattern):
 
 
 def compile_job(job, folder):
-    """Compile one job, in a separate process in which XLA has not started."""
+    """Compile one job. This must run in a process in which XLA has not started."""
     dumps = folder / "hlo"
     dumps.mkdir()
     asked = f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"

@@ -1,11 +1,11 @@
 """Phase convert of --pgle=nsys: convert the report of Nsight Systems to the profile that XLA's scheduler reads.
 
-It runs by path inside MaxText's environment as one task without a device, with only the standard library and `nsys`.
-It works like jax's pgo_nsys_converter.py, but it refuses a profile that is missing, empty, or from another program.
-jax accepts these, and XLA then trains without a warning. The run must end here, before it costs GPU hours.
+This program runs by path inside MaxText's environment as one task without a device, with only the standard library
+and `nsys`. It works like jax's pgo_nsys_converter.py, but it refuses a profile that is missing, empty, or from
+another program. jax accepts these, and XLA then trains without a warning, which wastes GPU hours.
 
-It reads the folder of phase profile (*.nsys-rep, hlo/, the worker's facts), and writes profile.pbtxt and then
-profile.json. If it fails, neither file exists.
+The program reads the folder of phase profile (*.nsys-rep, hlo/, the worker's facts), and writes profile.pbtxt and
+then profile.json. If it fails, neither file exists.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Failure(SystemExit):
 
 # --- nsys's table of kernels by NVTX range ------------------------------------------------------
 
-# XLA opens an NVTX range around every kernel launch, and the name of the range contains the instruction. Its forms,
+# XLA opens an NVTX range around every kernel launch, and the name of the range contains the instruction. Such names,
 # oldest first, with or without a leading `TSL:` (openxla/xla: xla/backends/profiler/gpu, nvtx_utils, annotation.cc):
 #
 #     Thunk:#hlo_op=fusion.3,hlo_module=jit_step,program_id=7#
@@ -59,7 +59,7 @@ csv.field_size_limit(16 << 20)
 
 
 def costs_of(lines: Iterable[str]) -> dict[str, float]:
-    """Return the microseconds of each instruction: the average of its slowest kernel."""
+    """Return the microseconds of each instruction, which are the average time of its slowest kernel."""
     reader = csv.DictReader(lines)
     costs: dict[str, float] = {}
     try:
@@ -93,7 +93,7 @@ def read_report(report: Path, log: Path) -> dict[str, float]:
 
 
 def run(command: list[str], log: Path) -> str:
-    """Run nsys, keep its output in the log, and return it."""
+    """Run nsys, write its output to the log, and return the output."""
     try:
         done = subprocess.run(
             command,
@@ -185,7 +185,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile_dir", required=True, help="the folder of phase profile")
     parser.add_argument("--events_dir", required=True, help="the folder of this phase; the profile is written there")
-    parser.add_argument("--key", required=True, help="names the request that the profile is made for")
+    parser.add_argument("--key", required=True, help="the key of the request for which the profile is made")
     parser.add_argument("--rank", type=int, default=int(os.environ.get("STEPMARK_RANK", "0")))
     return parser.parse_args(argv)
 

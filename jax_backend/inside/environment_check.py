@@ -1,8 +1,8 @@
 """Check on one node of a job whether MaxText can run the plan, before the other nodes start.
 
-worker.py loads it inside MaxText's environment for --check. It checks the flags with jaxlib, imports everything that
-the worker hooks, multiplies a matrix on each GPU of this node, and builds MaxText's configuration from the run's
-arguments. The devices are virtual, as only one node runs this check. A test builds the configuration of each recipe.
+worker.py loads this module inside MaxText's environment for --check. The module checks the flags with jaxlib, imports
+everything that the worker hooks, multiplies a matrix on each GPU of this node, and builds MaxText's configuration
+from the run's arguments. Its devices are virtual, because only one node runs this check.
 """
 
 import importlib

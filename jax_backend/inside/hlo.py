@@ -1,6 +1,6 @@
 """Read the text of HLO programs: their instructions, shapes, loops, collectives and groups of devices.
 
-It imports only the standard library and can be loaded by path. PGLE uses the names of the collectives
+This module imports only the standard library and can be loaded by path. PGLE uses the names of the collectives
 (`Module.collectives`); the report of the compiler uses the rest (schedule.py).
 """
 
@@ -17,9 +17,9 @@ BYTES = {
     "f8e4m3fnuz": 1.0, "f8e5m2": 1.0, "f8e5m2fnuz": 1.0, "f8e8m0fnu": 1.0, "c64": 8.0, "c128": 16.0,
 }  # fmt: skip
 
-# Collective -> the share of a whole buffer that a device sends in a ring of n. Each collective X may also have the
-# form X-start, with X-done at the place that waits for the result. If XLA has no such opcode, the collective is
-# inside an async-start; xla_syntax_sugar_async_ops also prints those as X-start.
+# Collective -> the share of a whole buffer that a device sends in a ring of n. An asynchronous collective X is a
+# pair: X-start, and X-done where the program waits for the result. If XLA has no opcode X-start, the collective is
+# inside an async-start, which XLA prints as X-start with xla_syntax_sugar_async_ops.
 SENT: Mapping[str, Callable[[int], float]] = {
     "all-gather": lambda n: (n - 1) / n,
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -96,7 +96,7 @@ class Instruction(NamedTuple):
 
     @property
     def frame(self) -> int:
-        """The source frame of the instruction, for `layers`; 0 if it is not known."""
+        """The stack frame of the instruction's source, a key of `layers`; 0 if it is unknown."""
         match = _FRAME.search(self.attributes)
         return int(match[1]) if match else 0
 
@@ -155,7 +155,7 @@ class Module(NamedTuple):
         if match := _KNOWN_TRIPS.search(loop.attributes):
             return int(match[1])
         lines = self.computations.get(loop.called_as.get("condition", ""), {})
-        if fused := [line for line in lines.values() if line.opcode == "fusion"]:  # XLA fuses the comparison too
+        if fused := [line for line in lines.values() if line.opcode == "fusion"]:  # XLA also fuses the comparison
             lines = self.computations.get(fused[0].called_as["calls"], {})
         compares = [line for line in lines.values() if line.opcode == "compare"]
         if len(compares) != 1 or "direction=LT" not in compares[0].attributes:
@@ -191,7 +191,7 @@ class ExecutedInstruction(NamedTuple):
 class Collective(NamedTuple):
     name: str
     kind: str
-    always: bool  # it runs in every step and moves data of the first device, so a profile of that device must have it
+    always: bool  # whether every step runs it with data of the first device, whose profile must then contain it
     names: tuple[str, ...]  # the names that a profiler may use: its own, and those of its wrappers
 
     def known_in(self, names: Container[str]) -> bool:
@@ -251,7 +251,7 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def _closing(line: str, start: int) -> int:
-    """Return the index after the bracket that closes the one at `start`. A tuple's shape has nested brackets."""
+    """Return the index after the bracket that closes the bracket at `start`. A tuple's shape has nested brackets."""
     depth = 0
     for match in re.finditer(r"[()]", line[start:]):
         depth += 1 if match[0] == "(" else -1
@@ -268,9 +268,9 @@ def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape,
 
 
 def kept(program: Module, name: str) -> Instruction | None:
-    """Return what an in-place update writes to a larger array, such as the saved activations of a loop over layers.
+    """Return the instruction whose result an in-place update writes to a larger array; None for other instructions.
 
-    Return None if the line is not such an update. The input of the loop's body belongs to the loop itself.
+    The array holds, for example, the saved activations of all layers. For a value from a loop, return the loop.
     """
     found = next(((of, lines) for of, lines in program.computations.items() if name in lines), None)
     if found is None or not found[1][name].op_name.endswith("dynamic_update_slice"):
@@ -298,7 +298,7 @@ def kept(program: Module, name: str) -> Instruction | None:
 _TABLE_ROW = re.compile(r'(\d+) (?:"([^"]*)"|\{(.*)\})$')
 _NUMBER = re.compile(r"(\w+)=(\d+)")
 _METHOD = re.compile(r"([A-Z]\w*)\.(\w+)$")
-# Every layer consists of these modules, so the name of the module that calls them is more useful.
+# Every layer consists of these modules, so use the name of the module that calls them.
 _OF_EVERY_LAYER = frozenset({"DenseGeneral", "Fp8DirectDotGeneralOp", "NNXDecoder", "ToNNX", "Transformer"})
 
 
@@ -380,7 +380,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _meshed(axes: str, taken: str) -> tuple[int, ...]:
-    """Return the devices of mesh['a'=2,'b'=4] {'b'} along these axes. 'b':(1)2 is a part of b, 2 long, after 1."""
+    """Return the devices of mesh['a'=2,'b'=4] {'b'}. 'b':(1)2 is a part of axis b, 2 long, after a part of 1."""
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(axes)}
     strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
     along = []

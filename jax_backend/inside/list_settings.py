@@ -5,7 +5,7 @@ Run it after a change of the pinned version, from the repository's root with the
     DECOUPLE_GCLOUD=TRUE JAX_PLATFORMS=cpu python -P jax_backend/inside/list_settings.py \\
         > jax_backend/maxtext_settings.yml
 
-It lists only names and types, and no defaults, because some contain tokens.
+The file has only names and types, because some default values contain tokens.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def settings() -> Iterator[tuple[str, str]]:
     known |= {enum.IntEnum: "int", enum.Enum: "str", BaseModel: "dict"}
 
     def word(annotation: object, value: Any) -> str:
-        """Return the word for a field's type. If the annotation is Any, use the type of its value; None is text."""
+        """Return the word for a field's type. For the annotation Any, use the type of its value; None means text."""
         return words.word_of(annotation, known) or known.get(type(value), "str")
 
     derived = set(types.DerivedValues.model_fields) - set(base)

@@ -1,6 +1,6 @@
 """Hooks around the steps of MaxText's loop, to slow steps and to watch jax's own PGLE.
 
-The worker loads it by path inside MaxText's environment. The loop dispatches a step before it waits for the last one.
+The worker loads this module by path. MaxText's loop dispatches a step before it waits for the previous step.
 """
 
 import time
@@ -33,7 +33,7 @@ class SlowedSteps:
         return step
 
     def end_of_next(self):
-        """Return the end of the oldest step that was not yet returned. If it still runs, wait for it."""
+        """Return the end of the next step, in the order of the steps. If the step still runs, wait for its end."""
         if not self._ends:
             self._end_running()
         return self._ends.popleft()
@@ -54,12 +54,12 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 class PgleWatch:
     """Watch which steps jax profiles, when it compiles again, and which steps use that program.
 
-    jax reports compilations through its public monitoring, and an empty trace by a warning. Both are used only inside
-    calls of the training step, because jax also profiles every other compiled function.
+    jax reports compilations through its public monitoring, and an empty trace by a warning. This class ignores both
+    outside of the training step, because jax also profiles every other compiled function.
     """
 
     def __init__(self, runs, settling):
-        self._runs = runs  # number of profiled calls; the next one compiles
+        self._runs = runs  # number of profiled calls, after which jax compiles again
         self._settling = settling
         self._calls = 0
         self._inside = False
@@ -92,13 +92,13 @@ class PgleWatch:
         return step
 
     def _on_duration(self, event, seconds, **_named):
-        # Ignore a compilation in an earlier step, because the profile is not complete then.
+        # Ignore compilations in earlier steps, in which the profile is still incomplete.
         if event == COMPILED and self._inside and self._calls >= self._runs and self.recompile_step is None:
             self.recompile_step = self._calls
             self._recompile_seconds = seconds
 
     def reason_against(self, step):
-        """Return why a step cannot be measured, or None. Step 0 is None, because it is always excluded."""
+        """Return why a step cannot be measured; None if it can, and for step 0, which is always excluded."""
         over = self.recompile_step is not None and step > self.recompile_step + self._settling
         return None if over or step == 0 else "pgle"
 

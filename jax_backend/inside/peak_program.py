@@ -1,6 +1,6 @@
 """Measure the matmul rate of one device with JAX. As in MaxText, the right matrix has the shape [in, out].
 
-It runs by path inside the framework's environment, with only the standard library and jax:
+This program runs by path inside the framework's environment, with only the standard library and jax:
 `python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
 """
 
@@ -72,7 +72,7 @@ class Jax(turns.Device):
         )
 
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
-        """Return a function that times N calls. A CPU may run several calls at once, so wait for each call there."""
+        """Return a function that times N calls. On a CPU, wait for each call, because several may run at once."""
 
         def timed(calls: int) -> float:
             start = time.perf_counter()

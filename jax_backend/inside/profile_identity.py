@@ -1,8 +1,8 @@
-"""The identity of a profiled program, to check that a program may use the profile.
+"""The identity of a profiled program, which shows whether another program may use the profile.
 
-XLA matches a profile to a program only by the names of instructions, and accepts a profile of another model, because
-every program has names such as `fusion.12`. So a profile records the inputs of its program, which are compared before
-training. This module imports only the standard library and can be loaded by path.
+XLA matches a profile to a program only by the names of instructions, such as `fusion.12`, which every program has. It
+therefore accepts a profile of another model. So a profile records the inputs of its program, which are compared
+before training. This module imports only the standard library and can be loaded by path.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def identity(
     devices: int | None,
     xla_flags: str,
 ) -> dict[str, Any]:
-    """Return everything that must be equal for a profile to be valid, as values for JSON."""
+    """Return all inputs that must be the same for a profile to be valid, as values for JSON."""
     return {
         **_excluding(dict(word.partition("=")[::2] for word in argv), OTHER_SETTINGS),
         **_excluding(versions, OTHER_PACKAGES),
@@ -79,7 +79,7 @@ def flags_of(text: str) -> dict[str, str]:
 def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Describe each difference between the profiled program and this one."""
     return [
-        f"{name} is {now.get(name)!r}, the profile's is {made_by.get(name)!r}"
+        f"{name} is {now.get(name)!r}, in the profile {made_by.get(name)!r}"
         for name in {**now, **made_by}
         if now.get(name) != made_by.get(name)
     ]

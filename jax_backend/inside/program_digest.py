@@ -1,10 +1,10 @@
 """A digest of the training step's StableHLO, as jax lowered it, before XLA compiles it.
 
-It is loaded by path inside MaxText's environment and hooks the function by which jax passes the lowered step to the
-compiler, so nothing is traced or lowered twice. Source locations are excluded: with the same jax and jaxlib, equal
-programs have equal digests in any folder and on any machine. MaxText compiles the learning rate schedule into the
-step, so the digest depends on the number of steps; it does not depend on XLA's flags. That function of jax is not
-public. If it is missing, the run continues without a digest, and `notes` gives the reason.
+The worker loads this module by path inside MaxText's environment. It hooks the function by which jax passes the
+lowered step to the compiler, so nothing is traced or lowered twice. Source locations are excluded: with the same jax
+and jaxlib, equal programs have equal digests in any folder and on any machine. MaxText compiles the learning rate
+schedule into the step, so the digest depends on the number of steps. It does not depend on XLA's flags. The hooked
+function is not public. If jax does not have it, the run continues without a digest, and `notes` gives the reason.
 """
 
 import functools
@@ -22,7 +22,7 @@ class ProgramDigest:
 
     def __init__(self):
         self.sha256 = None
-        self.on_found = None  # a function that is called with a digest that is found later
+        self.on_found = None  # a function to call with a digest that is only found later
         self._problem = f"no program named {STEP} was compiled"
 
     def listen(self, compiler=None):

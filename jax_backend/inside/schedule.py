@@ -1,7 +1,7 @@
 """Convert the HLO of a compiled step to its schedule: the operations in the order of their execution.
 
-It imports only the standard library and can be loaded by path. `schedule` returns dictionaries that decode as
-Schedule of benchmarks/compilation/compiled.py. FLOPs and bytes are for one execution on one device, without times.
+This module imports only the standard library and can be loaded by path. `schedule` returns dictionaries that decode
+as Schedule of benchmarks/compilation/compiled.py: FLOPs and bytes of one execution on one device, without times.
 """
 
 import re
@@ -27,7 +27,7 @@ KERNELS = {
 }  # fmt: skip
 # Opcodes that keep the values of their operand, perhaps in another order or type.
 KEEPS = {"bitcast", "convert", "copy", "reshape", "transpose"}
-DEPTH = 6  # how many of these in a row to follow
+DEPTH = 6  # how many such instructions in a row to follow
 DTYPES = {"bf16": "bf16", "f16": "bf16", "f32": "fp32"}  # f16 is as fast as bf16
 MATMUL = re.compile(r"__cublas\$(?:lt\$matmul(?:\$f8)?|gemm)")
 ATTENTION = re.compile(r"__cudnn\$fmha\w*")
@@ -38,7 +38,7 @@ FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # attention: Q K' and P V; backward: t
 
 
 def schedule(text, mesh, words, node_of):
-    """`mesh`: axis -> size, last axis fastest; `words`: axis -> Stepmark's name; `node_of`: node of each device."""
+    """Return the schedule. `mesh`: axis -> size; `words`: axis -> Stepmark's name; `node_of`: device -> its node."""
     return Reader(hlo.parse(text.splitlines()), hlo.layers(text), mesh, words, node_of).schedule()
 
 
@@ -74,7 +74,7 @@ class Reader:
     # --- asynchronous pairs -----------------------------------------------------------------------
 
     def _begun(self, line, lines):
-        """Return the operation of an instruction that runs, or that starts an operation on another stream."""
+        """Return the operation that an instruction runs, or starts on another stream."""
         if not line.opcode.endswith("-start"):
             return self._operation(line, lines)
         event = {"event": "run" if '"is_sync":true' in line.attributes.replace(" ", "") else "start"}
@@ -88,7 +88,7 @@ class Reader:
         return list(within.values())[-1], within
 
     def _done(self, line, operations):
-        """Return the end of an asynchronous operation; None if its start has already run it to the end."""
+        """Return the end of an asynchronous operation; None if the operation is synchronous after all."""
         started = next((one for one in operations if one["name"] == line.operands[0]), None)
         if started is None:
             self._not_counted.append(f"{line.name} ({line.opcode}; its start is in another computation)")
@@ -228,7 +228,7 @@ def touched(line, lines):
 
 
 def fusion_bytes(body):
-    """Return the bytes that a fusion reads and writes. For slices and in-place updates, only that part counts."""
+    """Return the bytes that a fusion reads and writes. A slice or an in-place update counts only its own bytes."""
     users = {}
     for line in body.values():
         for operand in line.operands:
@@ -240,7 +240,7 @@ def fusion_bytes(body):
 
 
 def read(line, users, depth=0):
-    """Return the bytes of a value that its users read."""
+    """Return how many bytes of a value the instructions in `users` read."""
     whole = size(line)
     if not users.get(line.name) or depth > DEPTH:
         return whole

@@ -1,8 +1,8 @@
 """Train a few steps with MaxText's own model, loss, optimizer and training step, and report the results.
 
-It runs by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`) with only the
-standard library, numpy and MaxText. benchmarks/equivalence/work.py defines request, report and the neutral names of
-weights. It uses one process and one device.
+This program runs by path inside MaxText's environment (`python -P work_program.py --folder=DIR -- key=value ...`), in
+one process on one device, with only the standard library, numpy and MaxText. benchmarks/equivalence/work.py defines
+its request, its report, and the names of weights that are common to all frameworks (neutral names).
 """
 
 import os
@@ -34,7 +34,7 @@ hlo = load(HERE / "hlo.py")
 
 
 def settings_for_case(words, case, steps):
-    """Return the benchmark's settings, changed by those of the case."""
+    """Return the benchmark's settings with the changes of the case."""
     settings = dict(word.split("=", 1) for word in words)
     settings |= {
         "steps": steps,
@@ -172,7 +172,7 @@ class Training:
 
 
 def settings_of(training):
-    """Return the settings that the built modules actually have."""
+    """Return the settings of the modules that MaxText has built."""
     from flax import nnx
     from maxtext.layers import attentions, embeddings, linears, normalizations
 
@@ -195,7 +195,7 @@ def settings_of(training):
 
 
 def turns_neighbours(rope):
-    """Return whether RoPE pairs a head's first number with the second, and not with the first of the other half."""
+    """Return whether RoPE pairs neighbouring numbers of a head, and not numbers from its two halves."""
     head = np.zeros((1, 2, 1, rope.embedding_dims), np.float32)
     head[..., 0] = 1
     turned = np.asarray(rope(head, np.arange(2)[None]))[0, 1, 0]
@@ -270,14 +270,14 @@ def flat(state):
 
 
 def load_parameters(model, arrays):
-    """Load the arrays into the model's parameters. A parameter or an array without a counterpart is an error."""
+    """Load the arrays into the model's parameters. End the program if a parameter or an array has no counterpart."""
     from flax import nnx
 
     nnx.update(model, nnx.from_flat_state(filled(nnx.to_flat_state(nnx.state(model, nnx.Param)), arrays)))
 
 
 def filled(own, arrays):
-    """Return a flat state with these arrays, in the types and on the devices of its parameters."""
+    """Return a flat state with these arrays, with the types and on the devices of the state's parameters."""
     import jax
 
     names = {"/".join(map(str, path)) for path, _ in own}
@@ -300,7 +300,7 @@ def train_case(words, case, given, worker):
 
 
 def count(program):
-    """Count the FLOPs of the program's matmuls, and those that are recomputed, which jax marks in their names."""
+    """Return the FLOPs of the program's matmuls, and of the recomputed matmuls, which jax marks in their names."""
     module = hlo.parse(program.compiler_ir("hlo").get_hlo_module().to_string().splitlines())
     total, again = 0, Counter()
     for op_name, flops in matmuls(module):

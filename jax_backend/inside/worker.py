@@ -1,12 +1,12 @@
 """Run MaxText's own training loop and record its events, one JSON line per event.
 
-It runs by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) with only the standard
-library and MaxText.
+This program runs by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) with only the
+standard library and MaxText.
 
 MaxText measures from dispatch to dispatch while its logger waits for the previous step, so its time for step k is the
 true time of step k-2. This worker reads the clock when that wait ends: the loop still dispatches one step ahead, and
-the times add up to the wall time. MaxText silently continues if a rank did not join the others, a loss is NaN or no
-parameter gets a gradient; this worker checks for each of them.
+the times add up to the wall time. MaxText silently continues if a rank has not joined the others, a loss is NaN or no
+parameter has a gradient. This worker checks for all three.
 """
 
 import argparse
@@ -32,13 +32,13 @@ class StepClock(kit.StepRecorder):
         super().__init__(events)
         self._reasons_against = reasons_against  # functions: step number -> why it cannot be measured, or None
         self.end_of_step = time.perf_counter  # returns the end of a step that is done on the device
-        self.ends = {}  # step -> its end, if it was waited for before the loop writes its metrics
+        self.ends = {}  # step -> its end, for steps whose end is known before the loop writes their metrics
 
     def around(self, write_metrics):
         """Return MaxText's metric writer, extended to read the clock when its step is done on the device.
 
-        The loop calls it for a step after the next one is dispatched, and so it waits for the device there.
-        Reading the clock at that wait costs nothing; a separate thread that waits for the loss cost 3% of a
+        The loop calls the writer for a step after it has dispatched the next step, so it waits for the device there.
+        Reading the clock after that wait costs nothing; a separate thread that waits for the loss cost 3% of a
         14 ms step on a CPU. MaxText's writer fetches the values before they are recorded here.
         """
 
@@ -124,7 +124,7 @@ def join_processes(options):
 
 
 def assert_platform():
-    """Check the platform: without its plugin, jax fails with an empty assertion, or deep inside MaxText."""
+    """End the worker if jax does not have the platform: MaxText would fail later with an unclear error."""
     import jax
 
     platform = os.environ.get("JAX_PLATFORMS", "")
@@ -174,7 +174,7 @@ def record_of_this_rank(options):
 def find_cuda_runtime():
     """Let MaxText find libcudart.so, with which it starts nsys's recording.
 
-    No loader searches the folder in which pip installs it, and pip adds a version. MaxText then records nothing.
+    No loader searches pip's folder, and pip's file has a version in its name. Without this, MaxText records nothing.
     """
     from ctypes import CDLL, cdll
     from types import SimpleNamespace
@@ -246,10 +246,10 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
 
 
 def with_reason(train):
-    """Return `train` changed so that it raises the original error.
+    """Return `train` with errors that show the original cause.
 
     If MaxText refuses its configuration, it exits with only a number. Its context for Transformer Engine, which every
-    GPU run uses, replaces an error inside the context by another error.
+    GPU run uses, replaces any error inside the context by another error.
     """
 
     def train_with_reason():
@@ -267,7 +267,7 @@ def with_reason(train):
 
 
 def reason_of(error):
-    """Return the original error behind the errors that MaxText raises instead."""
+    """Return the original error, which MaxText has replaced by other errors."""
     while error.__context__ is not None and (
         (isinstance(error, SystemExit) and isinstance(error.code, int))
         or (isinstance(error, RuntimeError) and "generator didn't stop" in str(error))

@@ -42,7 +42,7 @@ class MachineContainer(Runtime):
     """Runs each rank in its own container on this machine."""
 
     def refuse(self) -> None:
-        """Raise RequestError if the containers could not start, as far as that is known without pulling the image."""
+        """Raise RequestError if it is known, without pulling the image, that no container could start."""
         benchmark, site, image = self.benchmark, self.benchmark.site, self.benchmark.settings.image
         program = select_program(site)
         if not image:
@@ -54,7 +54,7 @@ class MachineContainer(Runtime):
             raise RequestError(
                 "the container image does not exist",
                 where=file,
-                why="pass --image with the path of an existing file or with a name",
+                why="pass --image=PATH with an existing file, or --image=REGISTRY/NAME:TAG",
                 next_command="--image=",
             )
 
@@ -144,7 +144,7 @@ class TaskContainers:
 
     @staticmethod
     def exit_code(code: int) -> int:
-        """Return a container's exit code as a process has it: -N instead of 128 + N if signal N ended it."""
+        """Return the exit code of a container as Popen reports it: -N instead of 128 + N if signal N ended it."""
         return SIGNALLED - code if SIGNALLED < code < SIGNALLED + 65 and code != SIGNALLED + 2 else code
 
 

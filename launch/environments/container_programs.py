@@ -44,7 +44,7 @@ class Program(Value, frozen=True):
 
 
 def select_program(site: Site) -> Program:
-    """Return the site's program, or the first usable one. If no program is usable, raise the first one's refusal."""
+    """Return the program that the site names, or the first usable program. Raise RequestError if none is usable."""
     wanted = site.container.program if site.container else None
     found = [program for _, program in installed_programs([wanted] if wanted else NAMES)]
     for program in found:
@@ -75,14 +75,14 @@ def refuse_without_gpus(program: Program) -> None:
         raise RequestError(
             f"{program.name} cannot give a container NVIDIA's GPUs",
             where=program.path,
-            why=f"NVIDIA's Container Toolkit is not set up for it (nvidia-ctk): {TOOLKIT}",
+            why=f"NVIDIA's Container Toolkit (nvidia-ctk) is not set up for {program.name}: {TOOLKIT}",
             next_command=WITHOUT,
         )
 
 
 @cache
 def _look_at(name: Name, path: str) -> Program | RequestError:
-    """Return the program, or why it cannot be used. Cached, to wait only once for a daemon that does not answer."""
+    """Return the program, or why it cannot be used. The cache avoids waiting again for a daemon that is silent."""
     try:
         version = last_line(_ask(path, "--version"))
         if name == "apptainer":
@@ -184,7 +184,7 @@ def command_words(
 def client_variables(
     options: ContainerOptions, shell: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables for the container program's own process. Apptainer's containers get theirs from these."""
+    """Return the variables for the process of the container program. Apptainer passes them into its containers."""
     if options.program.name != "apptainer":
         return dict(shell)
     handed_on = {name: shell[name] for name in options.inherited_variables if name in shell}

@@ -2,7 +2,8 @@
 
     ends_with_launcher.py PROGRAM...
 
-A killed launcher cannot stop its containers. The clients of docker and podman forward this SIGTERM to them. (Linux)
+A killed launcher cannot stop its containers. So the kernel sends SIGTERM to the docker or podman client, which
+forwards it to its container. This works only on Linux.
 """
 
 import ctypes

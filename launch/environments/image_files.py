@@ -47,7 +47,7 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
     """Raise RequestError if the image does not exist or no container could be started from it."""
     site = benchmark.site.name
     of_setup = f"python launch/setup.py --site={site} --engine={benchmark.engine} --image={benchmark.settings.image}"
-    is_file = images.is_file(benchmark.settings.image)  # the user's own file, which set-up does not import
+    is_file = images.is_file(benchmark.settings.image)  # the user's own file, which setup.py does not import
     if not image.is_file():
         raise RequestError(
             "the container image does not exist",
@@ -65,7 +65,7 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
 
 
 def broken(image: Path) -> str:
-    """Return why no container can be started from an image file; empty if no reason is known."""
+    """Return the known reason why no container can start from an image file; empty without one."""
     try:
         with image.open("rb") as file:
             first = file.read(len(SQUASHFS))
@@ -100,7 +100,7 @@ def image_origin(image: Path, name: str, environment: str) -> Origin:
 
 
 def digest_of_ends(image: Path) -> str:
-    """Return a digest of the file's length and its first and last MiB, which identifies an image on any path.
+    """Return a digest of the file's length and its first and last MiB, which identifies an image under any path.
 
     A squashfs file begins with its creation time and its size, and ends with its table of files. Reading all of its
     tens of GB at each submission would take minutes.

@@ -43,7 +43,7 @@ class Making:
     spec: EnvironmentSpec
     lock_file: LockFile  # pins the packages to install
     lock_sha256: str
-    base: Path  # the Python from which the environment is created
+    base: Path  # the Python that creates the environment
     version: uv.Version
     path: Path
     marker: Path  # the file that only a complete environment has
@@ -67,7 +67,7 @@ def make(making: Making) -> Path | None:
     name, path, size_gb = making.spec.name, making.path, making.lock_file.size_gb
     version = ".".join(map(str, making.version))
     if path.exists():
-        say(f"environment '{name}': removing an incomplete one")
+        say(f"environment '{name}': removing an incomplete environment")
     _remove(making)
     _refuse_without_room(making)
     say(
@@ -112,7 +112,7 @@ def _fill(making: Making, show: Show) -> bool:
 
 
 def _remove(making: Making) -> None:
-    """Remove the environment. The marker goes first, so that a partly removed one never counts as complete."""
+    """Remove the environment, the marker first, so that a partly removed environment never counts as complete."""
     making.marker.unlink(missing_ok=True)
     shutil.rmtree(making.path, ignore_errors=True)
 
@@ -141,7 +141,7 @@ def _is_offered(making: Making, show: Show) -> bool:
     ended = run(making, [*_install(making), "--dry-run", wanted])
     if ended.exit_code == 0:
         return True
-    # Without a network the answer is unknown. It must not count as a no, which would select a larger build.
+    # Without a network the answer is unknown. Do not treat that as "not offered", which would select a larger build.
     text = "\n".join(ended.lines)
     if NOT_OFFERED not in text or re.search(NO_ANSWER, text):
         raise _failure(making, "uv", ended.lines)

@@ -35,19 +35,20 @@ class OwnPython(Runtime):
 
 
 def python_of(site: Site, engine: str) -> Path:
-    """Return the site's Python for an engine; RequestError if the site does not name one."""
+    """Return the site's Python for an engine. Raise RequestError if the site does not name one."""
     python = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
     if not python:
         raise RequestError(
             f"site '{site.name}' has no Python for engine '{engine}'",
             where=f"the file of site {site.name}: python",
-            why=f"it has one for: {', '.join(site.python or {}) or 'no engine'}; add {{{engine}: /PATH/bin/python}}",
+            why=f"the file names a Python for: {', '.join(site.python or {}) or 'no engine'}; "
+            f"add {{{engine}: /PATH/bin/python}}",
         )
     return Path(python)
 
 
 def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
-    """Raise RequestError if no run could start with the site's Python, as far as this machine can know."""
+    """Raise RequestError if this machine can see that no run could start with the site's Python."""
     python = python_of(site, engine)
     if not python.is_file() or not os.access(python, os.X_OK):
         raise _refusal(site, python, "does not exist or is not executable", "")
@@ -79,7 +80,7 @@ def origin(site: Site, spec: EnvironmentSpec, engine: str) -> Origin:
 
 
 def _ask(python: Path, module: str) -> PythonReport | str:
-    """Return the report of a Python, or why it does not run on this machine. The nodes may differ."""
+    """Return the report of a Python, or why it does not run on this machine. It may still run on the nodes."""
     report = ask_python(
         (str(python), str(PROGRAM), module), SECONDS, tuple(processes.inherited_environment().items())
     )

@@ -27,10 +27,10 @@ class PythonReport(Value, frozen=True):
     machine: str  # x86_64, aarch64
     python: str
     packages: dict[str, str]  # name -> version
-    missing: list[str]  # those of the requested modules that it does not have
+    missing: list[str]  # requested modules that this Python does not have
 
     def problem(self, modules: Collection[str]) -> str:
-        """Return why a worker that needs these modules cannot run with this Python; empty if no reason is known."""
+        """Return the known reason why a worker with these modules cannot run in this Python; empty without one."""
         for module in self.missing:
             if module in modules:
                 return f"its Python {self.python} has no module '{module}'"

@@ -44,15 +44,15 @@ class Runtime(ABC):
         """Create or pull what is missing, and return the Python with its origin."""
 
     def image_file(self) -> Path | None:
-        """Return the image that a cluster's job starts; None without a container. RequestError if it is unknown."""
+        """Return the image that a cluster's job starts; None without a container. Raise RequestError if unknown."""
         return None
 
     def identity(self) -> str | None:
-        """Return a digest of the image or packages, empty if lock files fix them; None if it is not known yet."""
+        """Return a digest of the image or packages; empty if lock files pin the packages, None if not known yet."""
         return ""
 
     def containers(self, run: Path) -> Containers | None:  # noqa: ARG002
-        """Return the object that starts tasks in containers on this machine; None if tasks are plain processes."""
+        """Return the Containers that start tasks on this machine; None if tasks run as plain processes."""
         return None
 
     def preview(self, run: Path) -> str:  # noqa: ARG002

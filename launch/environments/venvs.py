@@ -1,11 +1,9 @@
-"""The virtual environments of backends: find a complete one, or have it created.
+"""The virtual environments of backends: find a complete environment, or let making.py create it with uv.
 
 An environment is made on first use, from the first of its backend's lock files that this machine can use, and then
 reused. Its `complete` marker is written last. Every program that writes into an environment, including uv and
 the import check, holds the lock of its `.making` file. The programs inherit the descriptor of that lock, which
 `filelock` does not support.
-
-making.py makes one, with uv (uv.py).
 """
 
 import contextlib
@@ -36,7 +34,7 @@ class Venv(Runtime):
     """A virtual environment that Stepmark creates."""
 
     def refuse(self) -> None:
-        """Refuse a driver that is too old on this machine. The drivers of a cluster's nodes are not known here."""
+        """Refuse a driver that is too old on this machine. It cannot check the drivers of a cluster's nodes."""
         if self.benchmark.site.slurm is None and self.benchmark.hardware.platform == "cuda":
             from benchmarks.machine import refusals
             from launch.machine import machine_gpus
@@ -122,7 +120,7 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
 
 
 def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
-    """Refuse an environment that another user, except root, made or could change: its programs run as this user."""
+    """Refuse an environment that another user, except root, could have changed: its programs run as this user."""
     for place in (*exposed_parents(stepmark_home()), stepmark_home(), environments_root(), *own):
         status = place.stat()
         if status.st_uid not in (os.geteuid(), 0):
@@ -148,7 +146,7 @@ def _is_private(group: int) -> bool:
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:
-    """Return the environment's name and lock file; the latter is None if the lock file has changed since."""
+    """Return the environment's name and lock file. The lock file is None if it has changed since."""
     digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
     names = {_lock_digest(lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
@@ -200,7 +198,7 @@ def _make_the_first_that_fits(spec: EnvironmentSpec, lock: int) -> Path:
             f"the environment '{spec.name}' cannot be created, because pip's settings do not offer "
             f"{' or '.join(lock_file.offered for lock_file in spec.locks)}",
             where="pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS",
-            why="its lock files need a package that the public index does not have; add an index that has it",
+            why="its lock files need a package that is not in the public index; add an index with this package",
             next_command="python3 -m pip config list",
         )
     needed = span(without_python)
@@ -217,7 +215,7 @@ def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
     say(f"environment '{spec.name}': not created from {lock_file.path.name} ({lock_file.size_gb:g} GB): {why}")
 
 
-# --- one maker at a time ----------------------------------------------------------------------
+# --- the lock ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

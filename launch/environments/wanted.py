@@ -34,7 +34,7 @@ class Work:
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
-    """Return the platforms whose environments a site needs; the CPU if it names no devices."""
+    """Return the platforms whose environments a site needs: the CPU for a site that names no devices."""
     hardware = site.slurm.hardware if site.slurm else []
     if site.runtime != "venv":
         return ["cpu"]  # an image or interpreter is the same for all devices
@@ -51,8 +51,8 @@ def specs(
 ) -> dict[str, EnvironmentSpec]:
     """Return the environment of every engine, or of the named one, by "backend/engine".
 
-    With a model but no engine, use the engine of each backend that a run without --engine gets. `on` limits the
-    recipes to those for the named devices, unless the model has no recipe for them.
+    With a model but no engine, use each backend's default engine. `on` limits the recipes to those for the named
+    devices, unless the model has no recipe for them.
     """
     chosen = [find_backend(backend)] if backend else list(backends().values())
     all_engines = sorted({name for one in chosen for name in one.engines})
@@ -95,7 +95,7 @@ def used_without_engine(
 def refuse_untrainable(
     engines: dict[str, EnvironmentSpec], site: Site, model: str, devices: Sequence[Hardware], configs: Configs
 ) -> None:
-    """Raise RequestError if run.py would refuse the model for every device and task with an engine of the site."""
+    """Raise RequestError if run.py would refuse the model with an engine on every device and in every task."""
     for name, spec in engines.items():
         backend = find_backend(name.partition("/")[0])
         wanted = Request(backend=backend.name, engine=engine_of(name), model=model, site=site.name)
@@ -157,7 +157,7 @@ def wanted_images(
 
 
 def image_for(site: Site, engine: str, devices: Sequence[Hardware], typed: str | None) -> str:
-    """Return the image of an engine at a site; "" without containers. Raise RequestError if it is unknown."""
+    """Return the image of an engine at a site; "" without containers. Raise RequestError if the image is unknown."""
     own: ImageNames = next(
         backend.environment(engine).image for backend in backends().values() if engine in backend.engines
     )

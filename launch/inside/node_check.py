@@ -1,6 +1,6 @@
 """Run on every node of a preflight, and write the facts of the node to one JSON file, without judging them.
 
-It starts by path as `python3 -I -S node_check.py FOLDER` with any Python of the node (3.6 or newer). It imports few
+A node runs `python3 -I -S node_check.py FOLDER` with any Python that it has (3.6 or newer). The program imports few
 modules of the standard library, because hundreds of nodes start it at the same time. FOLDER/asked.json is the
 request. FOLDER/answers/NODE.json is the answer, which benchmarks/preflight judges.
 """
@@ -123,7 +123,7 @@ def free_in(path):
 
 
 def folders(asked, node):
-    """Return the state of each folder. The program only tests `written_folders` for write access."""
+    """Return the state of each folder. Test only those in `written_folders` for write access."""
     found = {path: "visible" if os.path.isdir(path) else "missing" for path in asked["shared_folders"]}
     found.update({path: access_to(path, node) for path in asked["written_folders"]})
     return found
@@ -227,7 +227,7 @@ def own_name():
 
 
 def call(folder, asked, first, node):
-    """Return whether this node can connect to the first node, which runs on several nodes require."""
+    """Connect to the first node, as every run on several nodes does. Return the outcome."""
     if not first:
         return {"first_node": None}
     if node == first:
@@ -256,7 +256,7 @@ def wait_for(path, seconds):
 
 
 def write(path, value):
-    """Write the file atomically, so that the launcher never reads a part of it."""
+    """Write the file atomically, so that the launcher never reads an incomplete file."""
     with open(path + ".part", "w") as stream:
         json.dump(value, stream)
     os.replace(path + ".part", path)

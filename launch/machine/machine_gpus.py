@@ -46,7 +46,7 @@ def rows(configs: Configs) -> list[Hardware]:
 
 
 def named_here(name: str | None, configs: Configs) -> str | None:
-    """Return the name of the hardware in a flag; for --hardware=here the hardware of this machine."""
+    """Return the hardware that a flag names; for --hardware=here, that of this machine."""
     if name != machine_gpus.HERE:
         return name
     return next((row.name for row in rows(configs)), "cpu")
@@ -69,7 +69,7 @@ def with_local_gpus(request: Request, configs: Configs, backend: Backend) -> Req
         if row.name not in configs.names("hardware"):
             made = yaml.safe_dump(to_builtins(row), sort_keys=False)
             note(
-                f"configs/hardware does not know '{row.title}': MFU is null, and Stepmark uses recipes for an A100. "
+                f"configs/hardware has no '{row.title}': MFU is null, and Stepmark uses recipes for an A100. "
                 f"To add it, write {configs.path('hardware', row.name)} and fill in its peaks:\n{made}"
             )
     if chosen_request.hardware in configs.names("hardware"):  # `resolve` refuses an unknown name
@@ -85,7 +85,7 @@ def chosen(benchmark: Benchmark) -> list[MachineGpu]:
 
 
 def refusals(benchmark: Benchmark, configs: Configs, backend: Backend, *, allow_busy: bool) -> Iterator[RequestError]:
-    """Yield every reason why this machine's GPUs cannot run a benchmark. Query the GPUs again for each run."""
+    """Yield every reason why this machine's GPUs cannot run a benchmark. Query the GPUs for every run."""
     from benchmarks.machine import refusals as refused_here
 
     detect.cache_clear()

@@ -81,7 +81,7 @@ class Memory(NamedTuple):
 def memory_of(handle: Any) -> Memory:
     """Return the memory of a GPU. The newer query does not count the driver's reserve as used.
 
-    A GPU without separate memory (GB10) uses that of the host.
+    A GPU without its own memory (GB10) uses the memory of the host.
     """
     found = query(None, pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
     found = found or query(None, pynvml.nvmlDeviceGetMemoryInfo, handle)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 Places = dict[str, str]  # placeholder of a plan -> its value on this machine
 
-# Variables that would change a run without being in its plan. A plan sets its own values.
+# Variables of the shell that would change a run but are not in its plan.
 NOT_INHERITED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME")
 NOT_INHERITED_PREFIXES = ("JAX_", "XLA_", "M_")  # MaxText reads M_<SETTING> as a setting
 # Variables that change how a framework runs. They are recorded in a run's provenance and passed to containers.
@@ -34,7 +34,7 @@ def fill(text: str, where: Places) -> str:
 
 
 def is_inherited(name: str) -> bool:
-    """Return whether programs inherit this shell variable. Some variables would override the plan's settings."""
+    """Return whether programs inherit this shell variable. Variables that override the plan are not inherited."""
     return name not in NOT_INHERITED and not name.startswith(NOT_INHERITED_PREFIXES)
 
 
@@ -43,7 +43,7 @@ def inherited_environment() -> dict[str, str]:
 
 
 def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program and return its output and exit code. OSError or TimeoutExpired if it does not answer."""
+    """Run a program and return its output and exit code. Raise OSError or TimeoutExpired if it does not answer."""
     import subprocess  # imported here, because a dry run does not need it
 
     return subprocess.run(
@@ -60,7 +60,7 @@ def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str]) ->
 
 @contextlib.contextmanager
 def interrupted_once() -> Iterator[Callable[[], None]]:
-    """End a run on the first Ctrl-C or SIGTERM. Repeated signals lose neither workers nor result.
+    """End a run on the first Ctrl-C or SIGTERM. Ignore repeated signals, so that the run can stop in order.
 
     Call the yielded function when the work is done: signals then wait until the end of the block, so that the result
     can be written.

@@ -40,7 +40,7 @@ def host_memory_bytes() -> int:
 
 
 def name_of(user: int) -> str:
-    """Return a user's name, or the user's number if it has no name, as in a container started with --user."""
+    """Return a user's name, or the number of a user without a name, as in a container started with --user."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

@@ -19,7 +19,7 @@ from launch.slurm.options import seconds_of
 
 
 def admit(benchmark: Benchmark, configs: Configs, options: JobOptions) -> list[str]:
-    """Return the notes on a submission; [] for another run. Raise RequestError if a rule refuses the submission."""
+    """Return the notes on a submission; [] for any other run. Raise RequestError if the run breaks a rule."""
     if not benchmark.is_submission:
         return []
     found = [*broken_rules(benchmark, *rules_of(benchmark, configs)), *_time_limit(benchmark, options)]
@@ -52,7 +52,7 @@ def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
     does = ["drops the caches"] * clears_caches(benchmark) + ["sets the GPUs' boost"] * boost
     if does and not options.exclusive:
         raise RequestError(
-            f"a submission needs exclusive nodes, because it {' and '.join(does)} of a node",
+            f"a submission needs exclusive nodes, because it {' and '.join(does)} of its nodes",
             where="--noexclusive",
             why="other jobs on the node would run with cold caches or other clocks; the alternative is "
             "--set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
@@ -61,7 +61,7 @@ def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
 
 
 def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
-    """Return the options with NVIDIA's WALLTIME for one experiment as time limit, unless the user passed a limit."""
+    """Return the options; unless the user passed a time limit, it is NVIDIA's WALLTIME for one experiment."""
     one = benchmark.settings.knobs.get("WALLTIME_RUNANDTIME")
     if typed or not one:
         return options
@@ -82,14 +82,14 @@ def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
         raise RequestError(
             f"the data of {benchmark.model.name} is incomplete: {first_few(faults, 4, '; ')}",
             where=f"--data={benchmark.data}",
-            why="NVIDIA's check of its mounts requires these sizes; with other data it is not this benchmark",
+            why="NVIDIA's scripts check these sizes, because a run with other data is not this benchmark",
             next_command=f"python launch/setup.py --site={benchmark.site.name} --model={benchmark.model.name}"
             f" --task=mlperf --out={benchmark.data}",
         )
 
 
 def submission_text(benchmark: Benchmark, plan: Plan, configs: Configs, *, whole: bool) -> str:
-    """Return the text of a dry run. It has no memory or step time, because both depend on NVIDIA's program."""
+    """Return the text of a dry run, without memory and step time, because both depend on NVIDIA's program."""
     minutes = int(benchmark.settings.knobs["WALLTIME_RUNANDTIME"])
     rows = [
         *configuration_rows(benchmark, *rules_of(benchmark, configs)),

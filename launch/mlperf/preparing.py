@@ -1,5 +1,6 @@
-"""Makes the data and the model of an MLPerf benchmark on a site, by one job that runs the submission's own scripts in
-its container. Afterwards it checks the size of every file.
+"""Make the data and the model of an MLPerf benchmark on a site, and check the size of every file.
+
+One job runs the submission's own scripts in the submission's container.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Preparation:
 
 
 def preview(work: Preparation) -> str:
-    """Return the job that would be submitted, or a message that no file is missing."""
+    """Return the script of the job, or a message that no file is missing."""
     steps = _steps(work)
     return render(work, steps, _folder(work)) if steps else f"{work.out} has all files: no job"
 

@@ -1,7 +1,7 @@
 """Find the MLPerf logs below a folder, and write each of their runs to a separate file.
 
-Every run is copied to result_N.txt in a temporary folder. So the judged folders do not change, and the checkers judge
-each run in the output of a job with several experiments.
+Every run is copied to result_N.txt in a temporary folder. So the judged folders do not change. If a job ran several
+experiments, the checkers judge each of them separately.
 """
 
 import re

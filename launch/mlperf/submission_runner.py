@@ -1,4 +1,4 @@
-"""Runs in the queue of a cluster. MLPerf submissions among them are checked against the rules first."""
+"""Start runs in the queue of a cluster. MLPerf submissions are first checked against the rules."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The check of this machine: everything that a run on the site `local` needs."""
+"""Check this machine for everything that a run on the site `local` needs."""
 
 import os
 import platform
@@ -65,7 +65,7 @@ def _gpus() -> list[MachineCheck]:
     found = [MachineCheck("GPUs", "ok", f"{shown(machine.gpus)}, driver {machine.driver}{cuda}{hidden}")]
     for row in machine_gpus.rows(configs()):
         if not row.peaks:
-            found.append(MachineCheck(f"MFU on {row.title}", "warning", "null: no file of configs/hardware names it"))
+            found.append(MachineCheck(f"MFU on {row.title}", "warning", "null: configs/hardware does not list it"))
     # Run the same commands as on the nodes of a cluster, for all GPUs of the machine.
     asked = runpy.run_path(str(NODE_CHECK))["commands"]({"gpus": True, "container": False})
     commands = {name: Command(**answer) for name, answer in asked.items()}
@@ -100,7 +100,7 @@ def _environment(spec: EnvironmentSpec) -> MachineCheck:
 
 
 def _container(name: str, known: Program | RequestError) -> MachineCheck:
-    """Return the check of a container program: whether it could start a run."""
+    """Return the check of a container program, which shows whether the program could start a run."""
     try:
         if isinstance(known, RequestError):
             raise known

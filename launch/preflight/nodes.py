@@ -37,7 +37,7 @@ from launch.slurm.waiting import Limits, Progress, wait
 from launch.terminal import places
 
 TEMPLATE = Path(__file__).with_name("preflight.sbatch.j2")
-MOST_ASKED_AGAIN = 16  # if more nodes are silent, they have a common cause, and a second request would not help
+MOST_ASKED_AGAIN = 16  # more silent nodes have a common cause, and a second check of each would not help
 AGAIN_SECONDS = 30
 JOB_NAME = "stepmark-preflight"
 NCCL_PROGRAM = "all_reduce_perf"
@@ -160,7 +160,7 @@ def with_gpus(
 def choose(
     site: Site, found: Sequence[Node], options: JobOptions, count: int | None
 ) -> tuple[JobOptions, int, dict[str, str]]:
-    """Choose all nodes that are up, the named ones, or `count` nodes. Return also why the others are not checked."""
+    """Choose all nodes that are up, the named nodes, or `count` nodes. Also return why the others are not checked."""
     names = [node.name for node in found]
     asked = parse_node_list(options.nodelist) if options.nodelist else names
     unknown = [name for name in asked if name not in names]
@@ -177,7 +177,7 @@ def choose(
     down = {node.name: f"Slurm reports {node.state}, so it was not checked" for node in wanted if not node.up}
     if len(up) < (count or 1):
         raise RequestError(
-            f"{plural(len(up), 'node is', 'nodes are')} up, but {count or 'at least 1'} must be",
+            f"{plural(len(up), 'node is', 'nodes are')} up, but the check needs {count or 'at least 1'}",
             where="--nodes" if count else "the partition",
             why=f"down: {node_list(down)}"
             if down
@@ -308,9 +308,9 @@ def _report(preflight: Preflight, job_id: str, asked: list[str], started: float,
             # Find the reason in the job's output: lines with the node's name, or from its task.
             own = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w.-])|^\s*0*{number}: ")
             words = list(dict.fromkeys(line.strip() for line in output if own.search(line)))[-3:]
-            silent[node] = "; ".join(words) or f"it did not answer within {limits.quiet_seconds:g} s"
+            silent[node] = "; ".join(words) or f"no answer within {limits.quiet_seconds:g} s"
         except (*files.NOT_JSON, OSError) as error:
-            silent[node] = f"its answer could not be read: {error}"
+            silent[node] = f"the answer cannot be read: {error}"
     findings = judge(answers, preflight.down | silent, preflight.wanted)
     failed = failing(findings)
     return Report(

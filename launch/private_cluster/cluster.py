@@ -1,4 +1,4 @@
-"""A private cluster as a value, and the paths of its files. Nothing is started here."""
+"""The description of a private cluster and the paths of its files. This module starts nothing."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,8 +10,8 @@ from launch.terminal import places
 
 # How a node gets its own host name: in namespaces that only root can create, or in user namespaces.
 Naming = Literal["namespaces", "user_namespaces"]
-# What stops a job that uses more memory than it requested: the kernel (the job's state is then OUT_OF_MEMORY), or
-# Slurm, which checks every second (the job is then FAILED, or its step CANCELLED, by signal 9).
+# A job that uses more memory than it requested is stopped by the kernel (the job's state is then OUT_OF_MEMORY), or
+# by Slurm, which checks every second (the job is then FAILED, or its step CANCELLED, by signal 9).
 MemoryLimit = Literal["kernel", "sampling"]
 
 
@@ -101,7 +101,7 @@ def read_cluster(name: str) -> Cluster | None:
 
 
 def started_cluster(name: str) -> Cluster:
-    """Return the cluster of this name; RequestError if it was not started."""
+    """Return the cluster of this name. Raise RequestError if it was not started."""
     cluster = read_cluster(name)
     if cluster is None:
         names = started_names()

@@ -57,9 +57,9 @@ grant all on {DATABASE_NAME}.* to {account};
 
 
 def hosts(cluster: Cluster, machine_hosts: str) -> str:
-    """Return the nodes' names, then the machine's own hosts file, so that a node wins over a host of the same name.
+    """Return the text of /etc/hosts: first the nodes, then the machine's own hosts, so that the nodes have priority.
 
-    All nodes are at 127.0.0.1: local connections come from there, and Slurm calls srun back at that address.
+    All nodes have the address 127.0.0.1, from which local connections come and at which Slurm calls srun back.
     """
     names = ["localhost", *cluster.node_names, cluster.host]
     return "\n".join([*(f"127.0.0.1 {name}" for name in names), machine_hosts])
@@ -69,7 +69,7 @@ SOURCE = "launch/cluster.py up --name={}"  # the source of a site; a file with a
 
 
 def site(cluster: Cluster, date: str) -> str:
-    """Return the text of the site's file, with which launch/run.py accepts the cluster as --site."""
+    """Return the text of the site's file, which lets run.py use the cluster as --site."""
     row = {
         "name": cluster.name,
         "kind": "slurm",

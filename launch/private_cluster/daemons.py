@@ -99,7 +99,7 @@ def _at_home(cluster: Cluster, daemon: str, host: str, command: list[str]) -> li
 
 
 def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]]) -> None:
-    """Wait until `absent` is empty. Raise RunError if it takes too long or a daemon is not running at all."""
+    """Wait until `absent` returns an empty set. Raise RunError after the time limit, or if a daemon does not run."""
     end = time.monotonic() + ANSWER_SECONDS + NODE_SECONDS * len(awaited)
     all_ran = time.monotonic()
     while waiting := absent():
@@ -112,7 +112,7 @@ def _await(cluster: Cluster, awaited: set[str], absent: Callable[[], set[str]]) 
 
 
 def _run(cluster: Cluster, daemon: str, command: list[str], stdin: str = "") -> None:
-    """Run a program to its end. A daemon's program ends when the daemon has forked into the background."""
+    """Run a program to its end. The program of a daemon ends when the daemon runs in the background."""
     process = _start(cluster, daemon, command, bool(stdin))
     process.communicate(stdin.encode() if stdin else None, timeout=ANSWER_SECONDS)
     _check(cluster, daemon, process.returncode)
@@ -165,7 +165,7 @@ def ask(cluster: Cluster, *command: str) -> str:
 
 
 def ready_nodes(cluster: Cluster) -> set[str]:
-    """Return the nodes that the controller would give jobs to."""
+    """Return the nodes on which the controller would start jobs."""
     lines = [line.split() for line in ask(cluster, "sinfo", "-h", "-N", "-o", "%N %t").splitlines()]
     usable = ("idle", "mix", "alloc", "comp")  # a star after the state means that the node does not answer
     return {fields[0] for fields in lines if len(fields) == 2 and fields[1] in usable}

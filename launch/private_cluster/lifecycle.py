@@ -1,4 +1,4 @@
-"""The life of a private cluster: start it, show its state, break parts of it on purpose, and stop it."""
+"""Start a private cluster, show its state, break parts of it on purpose, and stop it."""
 
 import contextlib
 import datetime
@@ -67,7 +67,7 @@ class Status:
 
 
 def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
-    """Start a cluster. Return it and False if it was already running. After a failure, stop all of its processes."""
+    """Start a cluster. Return it, and False if it was already running. After a failure, stop all of its processes."""
     _refuse_other_site(wanted.name)
     machine.refuse_missing(wanted.accounting)
     make_own(folder_of(wanted.name))
@@ -118,7 +118,7 @@ def make_own(folder: Path) -> None:
         raise RequestError(
             "other users could change a private cluster in this folder",
             where=str(folder),
-            why="it must belong to you with mode 0700, below no folder that another user owns or can write to",
+            why="it must belong to you with mode 0700, and no other user may own or write to a folder above it",
             next_command=f"chmod 0700 {folder}",
         )
 
@@ -293,14 +293,14 @@ def kill_node(name: str, node: str) -> int:
 
 
 def revive_node(name: str, node: str) -> None:
-    """Start a killed node again, and wait until the controller would give it jobs."""
+    """Start a killed node again, and wait until the controller can start jobs on it."""
     cluster = _with_node(name, node)
     if node not in daemons.owners(cluster):
         daemons.start_nodes(cluster, [node])
 
 
 def restart_controller(name: str) -> None:
-    """Stop slurmctld, which saves its state, and start it again. Jobs continue meanwhile."""
+    """Stop slurmctld, which saves its state, and start it again. Running jobs continue."""
     cluster = started_cluster(name)
     processes.end(
         lambda: [process for process in daemons.running(cluster) if process.owner == daemons.CONTROLLER],

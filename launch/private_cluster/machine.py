@@ -18,7 +18,7 @@ from launch.private_cluster.cluster import MemoryLimit, Naming, Ports
 SLURM = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue", "srun")
 ACCOUNTING = ("slurmdbd", "mariadbd", "sacct")
 DEBIAN_PACKAGES = "munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core"
-# The first existing file is used; newer packages have renamed it.
+# Use the first file that exists; newer packages have renamed this file.
 SYSTEM_TABLES = (
     Path("/usr/share/mysql/mysql_system_tables.sql"),
     Path("/usr/share/mariadb/mariadb_system_tables.sql"),
@@ -33,7 +33,7 @@ def refuse_missing(accounting: bool) -> None:
     raise RequestError(
         f"Slurm is not installed: found no {', '.join(absent)}",
         where="PATH and " + ", ".join(DAEMON_FOLDERS),
-        why="a private cluster runs Slurm's daemons; --noaccounting needs no slurmdbd and no database",
+        why="a private cluster runs Slurm's daemons; with --noaccounting, it runs no slurmdbd and no database",
         next_command=f"sudo apt-get install --no-install-recommends {DEBIAN_PACKAGES}",
     )
 
@@ -79,7 +79,7 @@ def free_ports(nodes: int, free: Callable[[int], bool] = is_free) -> Ports:
         if all(free(port) for port in range(first, first + needed)):
             return Ports(controller=first, accounting=first + 1, first_node=first + 2)
     raise RunError(
-        f"found no {needed} neighbouring free ports",
+        f"found no {needed} consecutive free ports",
         where=f"ports {FIRST_PORT} to {LAST_PORT} of this machine",
         next_command="ss -ltn",
     )

@@ -1,8 +1,8 @@
-"""Find and end the processes of one private cluster, by a mark in the environment of its daemons.
+"""Find and end the processes of one private cluster, by two variables in the environment of its daemons.
 
-Ids in files would not do, because the kernel reuses process ids. The mark is two variables. Tasks of jobs do
-not have it: they are children of Slurm's step daemons, or their environment names both a node and the
-configuration of this cluster's daemons.
+Process ids in files are not safe, because the kernel reuses them. Tasks of jobs do not have the two variables:
+they are children of Slurm's step daemons, or their environment names both a node and the configuration of this
+cluster's daemons.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
         owner = variables.get(DAEMON_MARK, "")
         kind = "step" if program == STEP_DAEMON else "daemon"
     elif variables.get("SLURM_CONF") == str(daemons_conf):
-        owner = variables.get("SLURMD_NODENAME", "")  # this variable is only set on a node
+        owner = variables.get("SLURMD_NODENAME", "")  # Slurm sets this variable only on a node
     return Process(int(entry.name), int(fields[1]), program, kind, owner)
 
 

@@ -1,4 +1,4 @@
-"""One run from its first file to its result: write the folder and provenance, run the phases, write the result."""
+"""Execute one run: write its folder and provenance, run its phases, and write its result."""
 
 import contextlib
 import fcntl
@@ -44,9 +44,9 @@ def execute(
     telemetry: bool = True,
     labels: Labels = NO_LABELS,
 ) -> Result:
-    """Run a benchmark on this machine and show its result, which is recomputed from the raw files as in verify.
+    """Run a benchmark on this machine, and show its result, which is computed from the raw files.
 
-    Ctrl-C ends the workers. A Ctrl-C after the last worker has ended waits until the result is written and shown.
+    Ctrl-C ends the workers. After the last worker has ended, Ctrl-C takes effect only when the result is shown.
     """
     folder = RunFolder.create(output_dir, run_id)
     try:
@@ -57,7 +57,7 @@ def execute(
         plan = on_gpus(backend.plan(benchmark), gpus)
         begin(folder, benchmark, plan, python, origin, labels, busy_notes(gpus))
     except BaseException:
-        shutil.rmtree(folder.path)  # nothing was started, so nothing is left
+        shutil.rmtree(folder.path)  # nothing was started, so remove the folder
         raise
     with processes.interrupted_once() as let_signals_wait:
         pci = [gpu.pci for gpu in gpus]
@@ -109,7 +109,7 @@ def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
     words += [word for phase in plan.phases for word in phase.command if word.startswith("--hlo_dir")]
     if re.search(r"\s|['\"]", str(folder.path.absolute())) and any("{phase_dir}" in text for text in words):
         raise RequestError(
-            "the run's folder has a space or a quote in its name, which would split XLA's flags",
+            "the path of the run's folder has a space or a quote, at which XLA would split its flags",
             where=str(folder.path.parent),
             why="pass --output_dir=DIR without spaces and quotes",
         )
@@ -153,7 +153,7 @@ def _take(screen: Screen, sink: "StepSink", steps: list[Step]) -> None:
 
 @retried
 def finish(folder: RunFolder, backend: Backend) -> Result:
-    """Record the digests of an ended run's raw files, and make the result from these files."""
+    """Record the digests of the raw files of a run that has ended, and make its result from these files."""
     about = folder.provenance()
     benchmark, plan = folder.benchmark(), folder.plan()
     records = [
@@ -164,7 +164,7 @@ def finish(folder: RunFolder, backend: Backend) -> Result:
     about["worker"] = [
         {"attempt": record.attempt, **msgspec.to_builtins(fact)} for record in records for fact in record.facts
     ]
-    # The NUMA node of each rank of the last attempt, or why it was not bound; empty without binding.
+    # For each rank of the last attempt, its NUMA node or why the rank was not bound; empty without binding.
     ended = folder.ended(folder.measured_phase().name, max(folder.attempts(), default=1))
     bound = [(one, one.binding) for one in ended if one.binding is not None]
     about["numa"] = [{"rank": one.rank, "host": one.host, **to_builtins(binding)} for one, binding in bound]
@@ -234,7 +234,7 @@ class StepSink:
             while text:
                 text = text[os.write(self._descriptor, text) :]
         except OSError as error:
-            if not self._queued:  # a queued job continues to train, so this is not its end
+            if not self._queued:  # a queued job continues to train
                 mark_write_failure(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps so far and the raw files are kept"
             raise cannot_write(error, self._path, why, f"python launch/{REPAIR} {self._path.parent}") from None
@@ -243,7 +243,7 @@ class StepSink:
 
 
 # --- provenance ---------------------------------------------------------------------------------
-# It never contains secrets.
+# The provenance never contains secrets.
 
 
 def collect_provenance(

@@ -1,8 +1,8 @@
-"""PGLE profiles kept next to the runs: <output_dir>/pgle-profiles/KEY/ with profile.pbtxt and profile.json.
+"""Keep PGLE profiles for later runs, as profile.pbtxt and profile.json in <output_dir>/pgle-profiles/KEY/.
 
-A run that makes a profile and proves that XLA read it stores the profile here. A later run of the same program copies
-it, so that each run folder is complete. For a container, the folder's name includes a digest of the image, because
-another image of the same name compiles another program.
+A run that makes a profile stores it here, after it has proved that XLA used the profile. A later run of the same
+program copies the profile, so that each run folder is complete. For a container, KEY includes a digest of the image,
+because another image with the same name may compile another program.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ REFUSED = "the profile cannot be used"  # words of the worker's message (profile
 
 
 def find(benchmark: Benchmark, backend: Backend, output_dir: Path) -> str:
-    """Return the key of the complete profile that an earlier run left for a benchmark, or an empty text."""
+    """Return the key of the profile that an earlier run stored for a benchmark; empty if there is no such profile."""
     key = backend.profile_key(benchmark) if isinstance(backend, GuidedByProfiles) else None
     identity = None
     with contextlib.suppress(RequestError):  # the refusals report this error
@@ -68,7 +68,7 @@ def keep(folder: RunFolder, result: Result) -> None:
     if key and any(REFUSED in reason for reason in result.reasons):
         place = _place_of(folder.path.parent, key, identity)
         shutil.rmtree(place, ignore_errors=True)
-        note(f"the kept profile {place} was refused and removed; the next run makes one")
+        note(f"the kept profile {place} was refused and removed; the next run makes a new profile")
     seen = result.pgle.seen if result.pgle else None
     if seen is None or not seen.applied or seen.profile is None:
         return

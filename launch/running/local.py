@@ -1,6 +1,6 @@
-"""The site `local`: run the phases of a plan and the telemetry sampler as processes of this machine, and end them.
+"""Run the phases of a plan, and the telemetry sampler, as processes of this machine, and end them.
 
-On a cluster the job script starts the same sampler.
+On a cluster, the job script starts the same sampler.
 """
 
 import contextlib
@@ -49,8 +49,8 @@ def run_phase(
 ) -> list[ProcessEnd]:
     """Start the tasks of a phase, pass their steps to `on_steps` while they train, and return how each task ended.
 
-    `on_end` is called as soon as no task trains any more. `broken` returns whether the machine has lost a device that
-    the tasks need; the tasks themselves may never notice that.
+    `on_end` is called when training has ended. `broken` returns whether the machine has lost a device that the tasks
+    need, which the tasks themselves may not notice.
     """
     phase_dir.mkdir(parents=True, exist_ok=True)
     tasks: list[subprocess.Popen[bytes]] = []
@@ -73,7 +73,7 @@ def run_phase(
         interrupted = True
         print("interrupted: stopping the workers", file=sys.stderr, flush=True)
     finally:
-        killed = stop(tasks)  # no worker may outlive this function, even after Ctrl-C or on a full disk
+        killed = stop(tasks)  # end every worker, even after Ctrl-C or on a full disk
         if containers is not None:
             containers.end(phase_dir, len(tasks))
     own_code = containers.exit_code if containers is not None else int
@@ -115,7 +115,7 @@ def _start(
 def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
     first_failure: float | None = None
     looked = 0.0
-    while None in (codes := [task.poll() for task in tasks]):  # poll all: one may have failed while another waits
+    while None in (codes := [task.poll() for task in tasks]):  # poll all: one may fail while another waits
         if time.monotonic() - looked >= LOOK_SECONDS:
             look()
             looked = time.monotonic()
@@ -172,7 +172,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def sample_while(folder: Path, interval: float = 1.0, gpus: Sequence[str] | None = None) -> Iterator[None]:
-    """Sample the machine into `folder`/node-NAME.jsonl meanwhile. A failure is only reported: the run continues.
+    """While the block runs, sample the machine into `folder`/node-NAME.jsonl. If that fails, only print a message.
 
     `gpus`: PCI bus ids of the GPUs that the run uses; None: all GPUs.
     """
@@ -222,7 +222,7 @@ def lost_gpu(folder: Path) -> bool:
 
 
 def _say_trouble(log: Path) -> None:
-    """Print the last line of the sampler's log, which is only written in case of trouble."""
+    """Print the last line of the sampler's log. The log is empty unless the sampler has failed."""
     with contextlib.suppress(OSError):
         text = log.read_text(errors="replace").strip()
         if text:

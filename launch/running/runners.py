@@ -1,6 +1,6 @@
-"""A runner resolves requests at one site and starts the runs. The local runner runs each one to its end.
+"""Runners, which resolve requests at one site and start the runs. The local runner waits until each run has ended.
 
-The runner of a cluster is in launch/slurm/submit.py; launch/cli/runners.py chooses between them.
+The runner of a cluster is in launch/slurm/submit.py; launch/cli/runners.py chooses the runner of a site.
 """
 
 import shutil
@@ -45,11 +45,11 @@ class Runner(ABC):
         return benchmark
 
     def resolve(self, request: Request) -> Benchmark:
-        """Return the benchmark of a request. If it cannot run here, raise the first refusal."""
+        """Return the benchmark of a request. Raise the first refusal if the benchmark cannot run here."""
         benchmark = self.resolve_offline(request)
         for refusal in self.refusals(benchmark, patient=True):
             raise refusal
-        # Without these options all XLA flags come from Stepmark, and need no check.
+        # Without these options, all XLA flags come from Stepmark and need no check.
         if benchmark.settings.xla_flags or benchmark.instruments.pgle != "off":
             self._refuse_flags(benchmark, find_backend(benchmark.backend))
         return benchmark
@@ -61,7 +61,7 @@ class Runner(ABC):
 
     @abstractmethod
     def refusals(self, benchmark: Benchmark, *, patient: bool = False) -> Iterator[StepmarkError]:
-        """Yield every reason to refuse the run now; `patient` waits for a cluster that does not answer at once."""
+        """Yield every reason to refuse the run now. With `patient`, wait for a cluster that does not answer."""
 
     @abstractmethod
     def plan(self, benchmark: Benchmark, backend: Backend) -> Plan: ...
@@ -83,7 +83,7 @@ def note_other_recipes(request: Request, benchmark: Benchmark, configs: Configs)
     from launch.terminal.progress import note
 
     if request.recipe is None and (others := other_recipes(benchmark, configs)):
-        note(f"recipe {benchmark.recipe.name}; this also fits: {' '.join(f'--recipe={name}' for name in others)}")
+        note(f"recipe {benchmark.recipe.name}; other matches: {' '.join(f'--recipe={name}' for name in others)}")
 
 
 class LocalRunner(Runner):
@@ -146,7 +146,7 @@ class LocalRunner(Runner):
             raise KeyboardInterrupt
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Return the runs that no other launcher follows. A run that was cut off gets a result if possible."""
+        """Return the runs that no other launcher follows. Write the result of an interrupted run if possible."""
         from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
         from launch.running.execute import store_result
 

@@ -44,7 +44,7 @@ class Screen:
         self._shown.__exit__(*error)
 
     def waiting(self, text: str) -> None:
-        """Show what the run waits for, if that has changed."""
+        """Show the text that says why the run waits, if it has changed."""
         if text != self._waiting_for:
             self._waiting_for = text
             self._show(text)
@@ -140,7 +140,7 @@ def next_command(folder: RunFolder, result: Result) -> str:
 
 
 def _short_name(folder: RunFolder) -> str:
-    """Return short arguments by which commands find the run: the end of its name, and --output_dir if needed."""
+    """Return the shortest arguments that name the run: the end of its name, and --output_dir if needed."""
     parent, name = folder.path.parent, folder.path.name
     if RUN_ID.search(name) and sum(path.name.endswith(name[-4:]) for path in parent.iterdir()) == 1:
         name = name[-4:]

@@ -32,7 +32,7 @@ def run_side_program(
 ) -> T:
     """Return the report of the program. Raise RunError with its output if it fails or writes no report.
 
-    The program sees only `gpus`. A program for a CPU sees no GPU, because a CUDA build would use one. `look` is
+    The program sees only `gpus`. A program for a CPU sees no GPU, because a CUDA build would use a GPU. `look` is
     called twice a second while the program runs.
     """
     python = python_for(backend, engine, program, gpus)
@@ -56,11 +56,11 @@ def run_side_program(
     try:
         return files.read_json(folder / REPORT, report)
     except (OSError, ValueError) as error:
-        raise _broken(backend, f"it left no readable report ({error})", log) from None
+        raise _broken(backend, f"its report cannot be read ({error})", log) from None
 
 
 def python_for(backend: Backend, engine: str, program: SideProgram, gpus: Sequence[MachineGpu] = ()) -> Path:
-    """Return the Python of the engine's environment, which is created if missing. Refuse a driver that is too old."""
+    """Return the Python of the engine's environment; create it if missing. Refuse a driver that is too old."""
     spec = backend.environment(engine, program.platform)
     too_old = refusals.old_driver(spec, machine_gpus.detect()) if gpus else None
     if too_old is not None:

@@ -1,4 +1,5 @@
-# Prints the facts of one node, one per line. srun passes it to `sh -c`, so the node needs no Stepmark.   PATH...
+# Prints the facts of one node, one per line. srun passes the script's text to `sh -c`, so the node needs no Stepmark.
+# Arguments: PATH...
 echo "node ${SLURMD_NODENAME:-$(hostname)}"
 if gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null); then
   echo "$gpus" | sed 's/^/gpu /'

@@ -30,7 +30,7 @@ class PartitionFacts(Value, frozen=True):
     nodes: int
     nodes_up: int
     gpus: int  # the largest number of GPUs in a node
-    gpu_types: list[str]  # Slurm's names for the types
+    gpu_types: list[str]  # the types, as Slurm names them
     max_seconds: int | None = None
     accounts: list[str] | None = None  # the accounts that may use the partition; None: all
 
@@ -67,7 +67,7 @@ class NodeFacts(Value, frozen=True):
     name: str
     gpus: list[str] = []  # the GPUs' names in nvidia-smi
     mounts: list[Mount] = []
-    seen: list[str] = []  # folders in which the node sees the test files of this machine
+    seen: list[str] = []  # folders in which the node sees test files that this machine wrote
 
 
 class Fact(NamedTuple):
@@ -128,7 +128,7 @@ def _partition_facts(partition: Partition, nodes: Sequence[Node]) -> PartitionFa
 
 
 def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[PartitionFacts, dict[str, Fact]]:
-    """Return the partition and the options that the user must choose. RequestError if one is missing or unknown."""
+    """Return the partition, and the options that the user must choose. Raise RequestError for a wrong choice."""
     usual_first = sorted(slurm.partitions, key=lambda one: not one.default)
     partitions = {one.name: one for one in usual_first}
     chosen = _resolve_answer("partition", {one.name: one.text for one in usual_first}, typed)
@@ -140,9 +140,9 @@ def resolve_answers(slurm: SlurmFacts, typed: Mapping[str, Any]) -> tuple[Partit
 
 
 def _resolve_answer(flag: str, choices: Mapping[str, str], typed: Mapping[str, Any]) -> Fact:
-    """Return the flag's value, otherwise the only choice. `choices`: name to description, the usual choice first."""
+    """Return the value of the flag, or the only choice. `choices` is name -> description, the usual choice first."""
     shown = [f"{name} ({more})" if more else name for name, more in choices.items()]
-    why = f"--{flag}: {', '.join(shown) or f'you have no known {flag}'}"
+    why = f"--{flag}: {', '.join(shown) or f'Slurm lists no {flag} for you'}"
     if flag in typed:
         fact = Fact(typed[flag], f"--{flag}")
     elif len(choices) == 1:
@@ -174,7 +174,7 @@ def accounts_for(slurm: SlurmFacts, partition: PartitionFacts) -> list[str] | No
 
 
 def node_facts(slurm: Slurm, options: JobOptions, gpus: bool, folders: Sequence[Path]) -> NodeFacts:
-    """Return the facts of a node, from a job with these options that also looks for test files in `folders`."""
+    """Return the facts of a node. They come from a small job, which also looks for test files in `folders`."""
     with _files_in(folders) as left:
         program = ["sh", "-c", NODE_PROGRAM.read_text(), "sh", *left]
         text = slurm.on_a_node(node_arguments(options, gpus), program, QUEUE_SECONDS)

@@ -99,7 +99,7 @@ def _refuse_without_slurm() -> None:
         raise RequestError(
             "this machine has no Slurm commands",
             where=f"PATH: {', '.join(absent)}",
-            why="run the command on a login node, if needed after `module load slurm`, or start a private cluster",
+            why="run the command on a login node (perhaps after `module load slurm`), or start a private cluster",
             next_command="python launch/cluster.py up",
         )
 
@@ -118,7 +118,7 @@ def _draft(
     partition: PartitionFacts,
     answers: dict[str, Fact],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the content of the site's file, and the source of each value or why the value is missing."""
+    """Return the content of the site's file, and for each value its source or why it is missing."""
     options, _ = _options(wanted, facts, partition, answers, [])
     node = _node(wanted, slurm, options, partition)
     shared = shared_folders(asking.mounts(asking.OWN_MOUNTS.read_text(errors="replace")), node)
@@ -196,7 +196,7 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
 
 
 def _images_folder() -> Path:
-    """Return a folder next to the checkout, which probably has space, otherwise one in STEPMARK_HOME."""
+    """Return a folder next to the checkout, where there is probably space, otherwise a folder in STEPMARK_HOME."""
     parent = REPOSITORY.resolve().parent
     fits = (REPOSITORY / ".git").exists() and os.access(parent, os.W_OK)
     return parent / "stepmark_images" if fits else places.stepmark_home() / "images"
@@ -206,7 +206,7 @@ def _images_folder() -> Path:
 
 
 def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
-    """Return folder -> why every node should see it: a node saw a file there, or has the same network mount."""
+    """Return the folders that every node should see, with the evidence: a test file, or the same network mount."""
     found: dict[str, str] = {}
     for folder in node.seen:
         around = [mount for mount in (*here, *node.mounts) if PurePosixPath(folder).is_relative_to(mount.folder)]
@@ -229,7 +229,7 @@ def hardware_of(partition: PartitionFacts, node: NodeFacts, rows: Sequence[Hardw
     shown = names if names and len(partition.gpu_types) < 2 else [*names, *partition.gpu_types]
     found = list(dict.fromkeys(row.name for one in shown for row in rows if _same(one, row)))
     if len(found) > 1:  # Slurm may give a job any of these nodes, but a run needs one type of GPU
-        source += "; the nodes differ: keep one type, and add its constraint or nodelist to the options"
+        source += "; the nodes differ: keep one type of GPU, and add its constraint or nodelist to the options"
     return Fact(found, source)
 
 

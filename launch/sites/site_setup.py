@@ -31,7 +31,7 @@ TEMPLATE = Path(__file__).with_name("import_images.sbatch.j2")
 
 
 class State(StrEnum):
-    """Why a row prevents the site from being ready; FINE if it does not."""
+    """Why a requirement prevents the site from being ready; FINE if it is met."""
 
     FINE = ""
     MISSING = "missing"
@@ -69,7 +69,7 @@ def set_up(work: Work) -> int:
 
 
 def _rows(work: Work, submits: bool) -> Rows:
-    """Make and list the parts that the site's runtime needs; `submits`: whether Slurm can take a job."""
+    """Make and list the parts that the site's runtime needs. `submits`: whether a job can be submitted."""
     if work.site.runtime == "venv":
         return _environments(work)
     if work.site.runtime == "python":
@@ -96,7 +96,7 @@ def _slurm(work: Work) -> Rows:
 
 
 def preview(work: Work) -> str:
-    """Return the job that would be submitted, or why there is no job."""
+    """Return the script of the job, or why no job is needed."""
     if work.site.slurm is None or work.site.runtime != "container":
         return "no job: environments and images are made on this machine"
     job = plan_import(work)
@@ -118,7 +118,7 @@ def _why_unseen(site: Site, path: Path) -> str:
         return f"the nodes do not see it (they share {', '.join(map(str, shared)) or 'nothing'})"
     if any(folder.is_dir() for folder in around):
         return ""
-    # A folder made here would exist only on this machine.
+    # Do not make the folder here, because it would exist only on this machine.
     return f"{around[0]} does not exist here: run the command on a machine that shares it with the site"
 
 
@@ -302,7 +302,7 @@ def _images_of_nodes(work: Work, submits: bool) -> Rows:
 
 
 def _hub(work: Work) -> Rows:
-    """Download the repositories from Hugging Face. A failed one becomes a row, and the others continue."""
+    """Download the repositories from Hugging Face. After a failure, continue with the other repositories."""
     rows: Rows = []
     for repository in work.repositories:
         try:

@@ -1,6 +1,6 @@
-"""Submit, query and cancel jobs with the commands of a site's Slurm. A query asks about all jobs in one command.
+"""Submit, query and cancel jobs with the commands of a site's Slurm. One command queries all jobs.
 
-commands.py runs the commands, parsing.py reads their output.
+commands.py runs the commands, and parsing.py reads their output.
 """
 
 import contextlib
@@ -47,10 +47,10 @@ class Slurm:
     # --- jobs ---
 
     def submit(self, script: Path, environment: Mapping[str, str]) -> str:
-        """Return the number of the new job. sbatch, and so the job, gets no variables except `environment`.
+        """Submit a job and return its number. sbatch, and so the job, gets only the variables in `environment`.
 
-        The job works in the folder of its script, the run's folder, by which `find` recognizes it. After an answer
-        that was lost, the controller may have the job: it is submitted again only if no job of the run appears.
+        The job works in the folder of its script, the run's folder, by which `find` recognizes the job. If the answer
+        of sbatch is lost, the controller may have the job: submit it again only if no job of the run appears.
         """
         run_id, unanswered = script.parent.name, list[SlurmError]()
 
@@ -82,7 +82,7 @@ class Slurm:
             ) from None
 
     def _await_job(self, run_id: str) -> str | None:
-        """Return the job of a run; look for it until the lost message to the controller must have timed out."""
+        """Return the job of a run. Look for the job until sbatch's message to the controller has timed out."""
         timeout = ""
         with contextlib.suppress(StepmarkError):
             timeout = self.settings().get("MessageTimeout", "").partition(" ")[0]
@@ -92,7 +92,7 @@ class Slurm:
         return job
 
     def _cancel_surplus(self, run_id: str, job_id: str) -> str:
-        """Return the first job of a run, and cancel the others if the controller got the run more than once."""
+        """Return the first job of a run. Cancel any further job, which a repeated submission has created."""
         first, *surplus = self._jobs_of(run_id) or [job_id]
         for number in surplus:
             say(f"job {number} was cancelled, because it is the same run as job {first}")
@@ -107,9 +107,9 @@ class Slurm:
         return parsing.queue_states(self._commands.ask_about_jobs(command))
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
-        """Return how each attempt of each job ended, in order, from the accounting, or otherwise from the controller.
+        """Return how each attempt of each job ended, in order, from the accounting or else from the controller.
 
-        For a job that has not ended, return its present state; for an unknown job UNKNOWN and the reason.
+        For a job that has not ended, return its current state. For an unknown job, return UNKNOWN and the reason.
         """
         if not job_ids:
             return {}
@@ -130,7 +130,7 @@ class Slurm:
         return {job: [self._with_names(end) for end in found[job]] for job in job_ids}
 
     def _with_names(self, end: SchedulerEnd) -> SchedulerEnd:
-        """Return the end with the name of the user who cancelled the job, or the failed nodes as a missing reason."""
+        """Complete the end of a job: add the name of the user who cancelled it, or the failed nodes as the reason."""
         by = end.cancelled_by
         if by and by.isdecimal():
             end = msgspec.structs.replace(end, cancelled_by=name_of(int(by)))
@@ -148,7 +148,7 @@ class Slurm:
         self._commands.ask_about_jobs(["scancel", job_id])
 
     def find(self, run_id: str) -> str | None:
-        """Return the newest job of a run that is in the queue or has just left it."""
+        """Return the newest job of a run that is in the queue or has just left the queue."""
         return next(reversed(self._jobs_of(run_id)), None)
 
     def _jobs_of(self, run_id: str) -> list[str]:
@@ -157,7 +157,7 @@ class Slurm:
         queued = self._commands.ask(["squeue", "-h", "-a", "-t", "all", "-u", user, "-o", parsing.COMMENT_FORMAT])
         return parsing.jobs_of_run(queued, run_id)
 
-    # --- the cluster: each answer is cached, because a sweep asks for every cell ---
+    # --- the cluster: the answers are cached, because a sweep needs them for every cell ---
 
     def partition(self, name: str | None) -> Partition:
         """Return the partition with this name, or the default partition."""
@@ -180,11 +180,11 @@ class Slurm:
         return self.all_nodes().get(partition, [])
 
     def all_nodes(self) -> dict[str, list[Node]]:
-        """Return the nodes of every partition, by its name."""
+        """Return the nodes of every partition, by the name of the partition."""
         return parsing.nodes_by_partition(self._description(*ALL_NODES))
 
     def has_pyxis(self) -> bool:
-        """Return whether srun can start containers with pyxis. Slurm's own --container silently does nothing."""
+        """Return whether srun can start containers with pyxis. Slurm's own --container may silently do nothing."""
         return "--container-image" in self._description("srun", "--help")
 
     def settings(self) -> dict[str, str]:
@@ -195,7 +195,7 @@ class Slurm:
         return parsing.mpi_plugins(self._commands.ask(["srun", "--mpi=list"]))
 
     def why_no_mpi(self, plugin: str) -> str:
-        """Return why srun cannot load a plugin, such as a missing library; empty if it can."""
+        """Return why srun cannot load an MPI plugin, such as a missing library; empty if it can."""
         command = ["srun", f"--mpi={plugin}", "--ntasks=1", "--test-only", "true"]
         try:
             self._commands.run(command, self._commands.asking_environment())
@@ -213,7 +213,7 @@ class Slurm:
             return []
 
     def on_a_node(self, arguments: Sequence[str], program: Sequence[str], seconds: float) -> str:
-        """Return the output of a small program that srun starts on one node; srun first waits in the queue."""
+        """Return the output of a small program that srun starts on one node, after a wait in the queue."""
         command = ["srun", "--nodes=1", "--ntasks=1", *arguments, *program]
         try:
             return self._commands.run(command, self._commands.asking_environment(), seconds=seconds)
@@ -256,7 +256,7 @@ class Slurm:
 def slurm_of(
     folder: RunFolder, patience_seconds: float = PATIENCE_SECONDS, on_wait: Callable[[str], None] = say
 ) -> Slurm:
-    """Return the Slurm of a run's site, as the site was configured when the run was submitted."""
+    """Return the Slurm of a run's site, with the configuration that the site had when the run was submitted."""
     site = folder.benchmark().site
     if site.slurm is None:
         raise RequestError(
@@ -281,19 +281,19 @@ def _refuse_foreign(path: Path, site: str) -> None:
             raise RequestError(
                 "another user may have written the slurm.conf of this run",
                 where=str(path),
-                why="it can make Slurm's commands load any program, which then runs as you",
+                why="this file can make Slurm's commands run any program as you",
                 next_command=f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py "
                 f"--new_site={shlex.quote(site)}  # if you trust it",
             )
 
 
 def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
-    """Return whether the job's last row shows an end. After REQUEUED, a row for the next attempt follows."""
+    """Return whether the last row shows the end of the job. REQUEUED is not an end: another attempt follows."""
     return bool(ends) and ends[-1].state not in {*parsing.NOT_ENDED, "REQUEUED"}
 
 
 def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str, list[SchedulerEnd]]:
-    """Return how jobs ended that have left the queue. Wait up to `seconds` for the accounting to record the ends."""
+    """Return how jobs that have left the queue ended. Wait up to `seconds` until the accounting has recorded this."""
     deadline = time.monotonic() + seconds
     while True:
         ends = slurm.ends(job_ids)
@@ -317,7 +317,7 @@ def _joined(
         why = None if accounted else f"from scontrol: {note}; earlier attempts are unknown"
         return [*earlier, msgspec.structs.replace(controlled, note=why)]
     if accounted:
-        gone = "the controller no longer knows the job, so how it ended is unknown"
+        gone = "the end is unknown, because the controller no longer knows the job"
         return [*accounted[:-1], msgspec.structs.replace(accounted[-1], note=gone)]
-    why = f"{note}, and the controller no longer knows it"
+    why = f"{note}, and the controller no longer knows the job"
     return [SchedulerEnd(job_id=job_id, state="UNKNOWN", source="nobody", note=why)]

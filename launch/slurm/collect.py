@@ -1,4 +1,4 @@
-"""A queued run that has ended -> scheduler.json, the seal of its raw files, steps.jsonl and result.json."""
+"""Collect a queued run that has ended: write scheduler.json, seal the raw files, make steps.jsonl and result.json."""
 
 import contextlib
 import fcntl
@@ -31,10 +31,10 @@ def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -
 
 
 def ends_by_attempt(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
-    """Return the scheduler's record of each attempt; attempt 0 stands for a job that never started.
+    """Return the scheduler's record of each attempt. A job that never started has only attempt 0.
 
-    Each attempt records its job and how often that job had been requeued. The scheduler's rows for a job are in that
-    order; rows that never ran do not count. Rows of an older job with the same number are excluded.
+    Each attempt has recorded its job number and how often the job had been requeued. This number is the index of the
+    attempt's row among those rows of the job that ran. Rows of an older job with the same number are excluded.
     """
     attempts = folder.attempts()
     # Job numbers are reused: a row that ended before the run was submitted belongs to another job.
@@ -58,7 +58,7 @@ def ends_by_attempt(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int
 def _of_attempt(
     ends: Sequence[SchedulerEnd], start: JobEvent | None, place: int, *, is_last: bool
 ) -> SchedulerEnd | None:
-    """Return the scheduler's row for attempt number `place` of a run, counted from 0; `start` is its first event."""
+    """Return the scheduler's row for the attempt with index `place`, from 0. `start` is its first event."""
     rows = [end for end in ends if start is None or start.job_id in (None, end.job_id)]
     ran = [end for end in rows if end.started is not None]
     if len(ran) == 1 and ran[0].source == "scontrol":  # scontrol only knows the last attempt of a job
@@ -81,7 +81,7 @@ def _write_down(folder: RunFolder, attempt: int, end: SchedulerEnd) -> None:
 
 @contextlib.contextmanager
 def _exclusive(folder: RunFolder) -> Iterator[None]:
-    """Lock the run for one shell at a time. On a file system without locks, only atomic writes protect the run."""
+    """Let one process at a time collect the run. Without file locks, only atomic writes protect the run."""
     path = folder.path / BENCHMARK
     with path.open("rb+" if os.access(path, os.W_OK) else "rb") as stream:  # NFS needs a writable file for a lock
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """Run one command of Slurm with its environment and time limit, and retry it while the controller does not answer.
 
-A controller that is restarting or busy does not answer for a while. That must not end a run.
+A controller that restarts or is busy does not answer for a while, which must not end a run.
 """
 
 import os
@@ -85,7 +85,8 @@ class Commands:
     ) -> str:
         """Return the result of `ask`; retry it with growing pauses while the controller does not answer.
 
-        If `after_all` returns a result before a retry, the failed call did reach the controller: return that result.
+        Before each retry, call `after_all`. If it returns a result, the failed call had reached the controller, and
+        this function returns that result.
         """
         before, pause = time.monotonic(), FIRST_PAUSE_SECONDS
         patience = self._patience if patience_seconds is None else min(self._patience, patience_seconds)
@@ -151,7 +152,7 @@ class Commands:
                 "commands",
                 next_command=PACKAGES,
             )
-        if self._configuration and not Path(self._configuration).is_file():  # Slurm itself would search for a minute
+        if self._configuration and not Path(self._configuration).is_file():  # Slurm's commands would try for a minute
             raise RequestError(
                 f"the slurm.conf of site '{self._site.name}' does not exist",
                 where=self._configuration,
@@ -176,7 +177,7 @@ def by_hand(site: Site, commands: str) -> str:
 
 
 def _typed(command: Sequence[str]) -> str:
-    """Return a command as the user can type it, without the format with non-printable separators."""
+    """Return a command that the user can type, without the format option, which has non-printable separators."""
     return " ".join(word for word in command if SEPARATOR not in word and word != "-o")
 
 

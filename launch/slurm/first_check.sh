@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first phase of a job, one task on its first node. It requires the programs that later phases need, then runs the
-# backend's own check.   first_check.sh [PROGRAM...] -- COMMAND...
+# The first phase of a job, one task on its first node. It checks that the programs of later phases exist, and then
+# runs the backend's own check.   first_check.sh [PROGRAM...] -- COMMAND...
 set -u
 
 fail() {
@@ -14,6 +14,6 @@ while [ "$1" != -- ]; do
     shift
 done
 shift
-command -v "$1" > /dev/null || fail "there is no program '$1' where the job runs; the framework runs in it" \
+command -v "$1" > /dev/null || fail "the job has no program '$1', which runs the framework" \
     "an image or environment with the framework (--image; python launch/setup.py --site=NAME makes one)"
 exec "$@"

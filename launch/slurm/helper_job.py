@@ -13,7 +13,7 @@ from launch.machine.processes import REPOSITORY
 from launch.slurm.job_script import directive_lines, fill, one_line, refuse_secrets
 from launch.slurm.options import kept_from_job
 
-# Not the name of a run's job: site.slurm.options.singleton makes runs wait for each other, not for these.
+# Differs from the name of a run's job, so that with the option `singleton` runs do not wait for helper jobs.
 SETUP_NAME = "stepmark-setup"
 
 
@@ -43,5 +43,5 @@ def render(template: Path, folder: Path, **values: Any) -> str:
 
 
 def job_environment() -> dict[str, str]:
-    """Return this shell's variables for a helper job, without those with which sbatch overrides the script."""
+    """Return this shell's variables for a helper job, without those that would override the script."""
     return {name: value for name, value in os.environ.items() if not kept_from_job(name)}

@@ -1,4 +1,4 @@
-"""Render job.sbatch from a plan, a site and a job's options. The only file that this module reads is the template.
+"""Render job.sbatch from a plan, a site and a job's options. This module reads no file except the template.
 
 Every word is quoted for the program that reads it: the shell, or sbatch, which has its own quoting in `#SBATCH` lines
 and expands nothing there.
@@ -63,7 +63,7 @@ def render(
     _refuse_shared_nodes(plan, options)
     phases = [_phase(phase, benchmark, place, options) for phase in plan.phases]
     hang = max(1, math.ceil(hang_timeout)) if hang_timeout is not None else None
-    # After the last step nsys writes its report; that silence must not count as a hang.
+    # After the last step, nsys writes its report. This silent time must not count as a hang.
     watched = [phase.name for phase in plan.phases if phase.writes_steps and not phase.programs]
     if hang is not None and not watched:
         raise RequestError(
@@ -165,7 +165,7 @@ def directives(benchmark: Benchmark, plan: Plan, place: JobPlace, options: JobOp
         "segment": _segment(benchmark, options),
         "comment": " ".join(filter(None, [f"stepmark:{place.run_id}", options.comment])),
         "output": f"{place.run}/slurm-%j.out",
-        # In a short job the warning comes later, so that it does not precede the start.
+        # In a short job, send the warning nearer to the time limit, so that it does not precede the start.
         "signal": f"B:USR1@{min(options.warn_seconds, seconds_of(options.time) // 4)}",
         "requeue" if options.requeue else "no-requeue": True,
     }
@@ -263,7 +263,7 @@ def _srun_options(benchmark: Benchmark, options: JobOptions) -> list[str]:
 
 
 def _container(benchmark: Benchmark, place: JobPlace, workdir: str, phase: Phase | None = None) -> list[str]:
-    """Return pyxis's options. Pyxis passes the environment into the container, but a value from the image wins,
+    """Return pyxis's options. Pyxis passes the environment into the container, but the image's values have priority,
     unless --container-env names the variable. NVIDIA's images may set XLA_FLAGS.
     """
     container = benchmark.site.container
@@ -287,7 +287,7 @@ def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> 
     if benchmark.data.startswith("/"):
         data = [f"{benchmark.data}:{benchmark.data}"]
     of_phase = phase.mounts if phase else []
-    own = ["$repository:$repository", "$run:$run"]  # then the mounts from the phase's folder
+    own = ["$repository:$repository", "$run:$run"]  # followed by the mounts from the phase's folder
     own += [mount.replace(PHASE_DIR, "$phase_dir") for mount in of_phase if mount.startswith(PHASE_DIR)]
     others = [*container.mounts, *data, *(mount for mount in of_phase if not mount.startswith(PHASE_DIR))]
     return ",".join([f'"{",".join(own)}"', *map(shell_word, others)])
@@ -311,7 +311,7 @@ def _joined(words: list[str], width: int = 100) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Return the text; refuse a line break, because the text after it would leave its comment or quoted word."""
+    """Return the text. Refuse a line break, because the next line would not be part of the comment or quoted word."""
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise RequestError(
             f"{text!r} cannot be part of a job script", why="it has a line break or a control character"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # bound and binding are task.sh's
 # Sourced by task.sh if each task has its own GPU. It sets `bound`, the command that binds a program to the processors
-# and the memory of that GPU's NUMA node, and `binding`, the record of it. A failure here does not end a run.
+# and the memory of the GPU's NUMA node, and `binding`, the record of that. A failure here does not end a run.
 
 bus_id() { # prints the bus id of this task's GPU in the notation of /sys: 0000:1b:00.0
     local gpus=() gpu=$SLURM_LOCALID found
@@ -19,7 +19,7 @@ bind_to_gpu() {
     local gpu node="" cpus="" by="" why=""
     gpu=$(bus_id 2> /dev/null)
     if [ -z "$gpu" ]; then
-        why="the GPU of this task is not known: there is no nvidia-smi"
+        why="nvidia-smi does not show the GPU of this task"
     elif ! { read -r node < "/sys/bus/pci/devices/$gpu/numa_node"; } 2> /dev/null || ! ((node >= 0)); then
         why="/sys names no NUMA node of the GPU" node=""
     elif ! { read -r cpus < "/sys/devices/system/node/node$node/cpulist"; } 2> /dev/null; then
@@ -27,7 +27,7 @@ bind_to_gpu() {
     elif numactl --cpunodebind="$node" --membind="$node" true 2> /dev/null; then
         bound=(numactl --cpunodebind="$node" --membind="$node") by=numactl
     elif taskset --cpu-list "$cpus" true 2> /dev/null; then
-        bound=(taskset --cpu-list "$cpus") by=taskset # its memory follows it, unless that is full
+        bound=(taskset --cpu-list "$cpus") by=taskset # memory is then allocated on the same node, unless it is full
     else
         why="neither numactl nor taskset can bind to processors $cpus here"
     fi

@@ -1,7 +1,7 @@
 """The Slurm options of a job: the site's options, then the user's shell, then the flags.
 
-An option that contradicts one that Stepmark sets is refused here, and the error names the alternative. This module
-reads only the files of nodes that --nodelist and --exclude name.
+This module refuses options that contradict an option of Stepmark's own, and names the alternative. It reads only the
+files of nodes that --nodelist and --exclude name.
 """
 
 import re
@@ -70,9 +70,9 @@ def choose(site: Site, typed: Mapping[str, Any], shell: Mapping[str, str]) -> Jo
 def _no_slurm(site: Site, typed: Mapping[str, Any]) -> RequestError:
     names = ", ".join(f"--{flag_of(name)}" for name in typed) or "job options"
     return RequestError(
-        f"{names}: site '{site.name}' has no Slurm",
+        f"{names} cannot be used: site '{site.name}' has no Slurm",
         where=f"--site={site.name}",
-        why="they need a cluster, so remove them or pass --site=NAME",
+        why="remove these flags, or pass --site=NAME with a cluster",
         next_command="python launch/run.py --list",
     )
 
@@ -92,16 +92,16 @@ def flag_of(field: str) -> str:
 
 
 def kept_from_job(name: str) -> bool:
-    """Return whether a variable could override lines of the job script, which no reader of the script would see."""
+    """Return whether a variable of the shell could override lines of the job script."""
     return name.startswith(STEERING_PREFIXES) and name not in KEPT_VARIABLES
 
 
 def not_adopted(shell: Mapping[str, str]) -> list[str]:
-    """Return the shell's variables that the job does not inherit and that set no option, for a note."""
+    """Return the shell's variables that have no effect on the job, for a note."""
     return sorted(name for name in shell if kept_from_job(name) and name not in SHELL_VARIABLES)
 
 
-# --- arguments as sbatch takes them -------------------------------------------------------------
+# --- arguments of sbatch ------------------------------------------------------------------------
 
 
 def key_of(argument: str) -> str:
@@ -156,7 +156,7 @@ def seconds_of(time: str, where: str = "--time") -> int:
 
 
 def parse_node_list(text: str | None) -> list[str]:
-    """Return the nodes in a Slurm list; a text with a slash is the path of a file with such lists."""
+    """Return the nodes in Slurm's notation, or, if the text has a slash, those in the file of this path."""
     if text is None or "/" not in text:
         return node_names(text or "")
     try:

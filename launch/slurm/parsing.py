@@ -1,7 +1,7 @@
 """Parse the output of Slurm's commands and explain a job's state. These functions start no commands.
 
-ASCII unit separators, which no name, comment or reason contains, separate the fields. A row with another number of
-fields, such as a comment with a line break, is skipped. Times are Unix seconds (SLURM_TIME_FORMAT=%s).
+ASCII unit separators, which no name, comment or reason contains, separate the fields. A row with a wrong number of
+fields, such as after a line break in a comment, is skipped. Times are Unix seconds (SLURM_TIME_FORMAT=%s).
 """
 
 import re
@@ -63,7 +63,7 @@ class Node(Value, frozen=True):
 
     @property
     def up(self) -> bool:
-        """Whether the node takes jobs, now or when its present jobs have ended."""
+        """Whether the node accepts jobs, now or when its current jobs have ended."""
         base = self.state.rstrip("*~#!%$@^+-").lower()
         return NOT_RESPONDING not in self.state and base in NODE_UP
 
@@ -302,7 +302,7 @@ NEVER = {
 
 
 def permanent_reason(reason: str | None) -> str | None:
-    """Return Slurm's reason why the job can never start; None if it waits."""
+    """Return Slurm's reason why the job can never start; None if the job can start later."""
     word = (reason or "").strip("()").partition(",")[0].strip()  # "ReqNodeNotAvail, Unavailable..." -> the first word
     # squeue writes blanks where scontrol writes underscores
     return word if word.replace(" ", "_") in NEVER else None

@@ -1,6 +1,6 @@
 """Refuse a run that a site's Slurm could never start, before its job is submitted.
 
-Slurm itself accepts most of them, such as a job with too many nodes, and lets them wait forever.
+Slurm itself accepts most of these runs, such as a run with too many nodes, and lets their jobs wait forever.
 """
 
 import math
@@ -87,7 +87,7 @@ def refuse_unseen(site: Site, what: str, path: Path, further: str) -> None:
 def refused_by(
     benchmark: Benchmark, options: JobOptions, partition: Partition, nodes: Sequence[Node], notes: list[str]
 ) -> Iterator[RequestError]:
-    """Yield why a partition can never run the job. If only nodes that are down prevent a start, add a note."""
+    """Yield every reason why a partition can never run the job. If the job must wait for nodes, add a note."""
     where = f"partition '{partition.name}' of site '{benchmark.site.name}'"
     at_most = partition.max_seconds
     good = partition.state == "UP"

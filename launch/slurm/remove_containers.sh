@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs on a node, outside a container, when a job of Stepmark ends. Removes the job's container, and those of this
-# user's killed jobs. Pyxis keeps a container that has a name, as pyxis_NAME or, with container_scope=job, as
+# Runs on a node, outside a container, when a job of Stepmark ends. Removes the container of the job, and containers of
+# this user's killed jobs. Pyxis keeps a named container as pyxis_NAME or, with container_scope=job, as
 # pyxis_JOB_NAME.   remove_containers.sh RUNNING_JOB...      the user's jobs in the queue, or the word unknown
 set -u
 running=" $* "

@@ -1,6 +1,6 @@
-"""The state of each run of a folder: from the run's files, and for queued runs from Slurm.
+"""Find the state of each run of a folder: from the run's files, and for queued runs from Slurm.
 
-Each cluster is asked once for all of its runs.
+Stepmark queries each cluster once for all of its runs.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def states(folders: Iterable[RunFolder]) -> list[RunState]:
     for rows in waiting.values():
         try:
             _ask(rows)
-        except StepmarkError as error:  # only the runs of a cluster that does not answer are unknown
+        except StepmarkError as error:  # if a cluster does not answer, only the states of its own runs are unknown
             for row in rows:
                 row.state, row.detail = "unknown", error.what
                 row.problems.append(str(error))
@@ -81,7 +81,7 @@ def _from_files(folder: RunFolder) -> RunState:
         if not is_followed(folder):
             row.state = "cut off"
             place = shlex.quote(str(folder.path))
-            row.detail = f"no launcher follows it any more: python launch/verify.py --repair {place}"
+            row.detail = f"its launcher has ended; to make its result: python launch/verify.py --repair {place}"
         if (folder.path / SUBMITTED).exists():
             row.state, row.job_ids, row.detail = "queued", folder.job_ids(), ""
         if (folder.path / RESULT).exists() and folder.is_collected():
@@ -103,7 +103,7 @@ def _take_result(row: RunState, result: Result) -> None:
 
 
 def _was_cancelled(folder: RunFolder, result: Result) -> bool:
-    """Return whether the last attempt was cancelled, or the waiting job, unless that job could never start."""
+    """Return whether the last attempt or the waiting job was cancelled, but not because it could never start."""
     outcome = result.attempts[-1].outcome if result.attempts else ""
     end = folder.scheduler_end(0) if outcome == "never_started" else None
     return outcome == "cancelled" or (
@@ -117,7 +117,7 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
         return
     with contextlib.suppress(OSError):
         phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
-        # Time since rank 0 last wrote, or since the phase began, from the modification times of the files.
+        # The time since rank 0 last wrote, or since the phase began, by the modification times of the files.
         words = phase_dir / FIRST_RANK
         row.quiet_seconds = time.time() - (words if words.exists() else phase_dir).stat().st_mtime
         follow = find_backend(benchmark.backend).follow(benchmark, phase_dir, attempts[-1])
@@ -186,5 +186,5 @@ def _words(error: Exception) -> str:
 
 
 def quiet_limit(seconds_per_step: float | None) -> float:
-    """Return how long a run may be silent before a note. The first step may take longer, because of compilation."""
+    """Return the seconds of silence after which a run may hang. The limit for the first step includes compilation."""
     return FIRST_STEP_SECONDS if seconds_per_step is None else max(QUIET_SECONDS, QUIET_STEPS * seconds_per_step)

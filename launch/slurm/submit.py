@@ -1,4 +1,4 @@
-"""Submit a benchmark to a cluster's queue, after its run folder is written; refuse one that cannot run there."""
+"""Write the folder of a run and submit the run to a cluster's queue. Refuse a benchmark that cannot run there."""
 
 import contextlib
 import importlib.util
@@ -86,9 +86,9 @@ class SlurmRunner(Runner):
         submit(benchmark, backend, self._output_dir, run_id, options, Slurm(self._site), self._job)
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Collect and return the runs that have left Slurm's queue. If one cannot be collected, the others still are.
+        """Collect and return the runs that have left Slurm's queue. After a failure, continue with the other runs.
 
-        A job that can never start is cancelled, and the next call collects it.
+        Cancel a job that can never start; the next call collects its run.
         """
         folders = [RunFolder(self._output_dir / run_id) for run_id in run_ids]
         never_submitted = {folder.run_id for folder in folders if not (folder.path / SUBMITTED).exists()}
@@ -111,7 +111,7 @@ def submit(
     slurm: Slurm,
     job: Job,
 ) -> None:
-    """Submit a run to the queue. Its folder then has all files that are needed to follow and collect it."""
+    """Submit a run to the queue. Its folder then has all files that are needed to follow and collect the run."""
     runtime = runtime_of(benchmark, backend)
     image = runtime.image_file()
     python, origin = runtime.prepare()
@@ -128,7 +128,7 @@ def submit(
             assert own is not None and own.origin is not None  # one of the launcher's requirements
             shutil.copyfile(own.origin, folder.path / job_script.PYNVML)
     except BaseException:
-        shutil.rmtree(folder.path)  # nothing was started, so nothing is left
+        shutil.rmtree(folder.path)  # nothing was started, so remove the folder
         raise
     try:
         _submit(folder, benchmark, slurm, job.hang_timeout)
@@ -160,7 +160,7 @@ def _script(
 
 
 def _submit(folder: RunFolder, benchmark: Benchmark, slurm: Slurm, hang_timeout: float | None) -> None:
-    """Submit the job. SUBMITTED is written before and after, so that a launcher that dies in between loses no job."""
+    """Submit the job. Write SUBMITTED before and after that, so that no job is lost if the launcher is killed."""
     submitted = JobSubmission(
         site=benchmark.site.name,
         job_id=None,

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every task of a job runs this script. It sets the program's rank and the address of the first rank, and records
+# Every task of a job runs this script, which sets the program's rank and the address of the first rank, and records
 # how the program ended.   task.sh PROGRAM [ARGUMENT...]
 # From the job script: STEPMARK_PHASE_DIR; STEPMARK_COORDINATOR=HOST:PORT, the address of the first rank; and
 # STEPMARK_BIND=gpu if each task has its own GPU.

@@ -1,6 +1,6 @@
-"""Wait for a job whose parts each write a file: show its progress, and cancel it if it stays silent too long.
+"""Wait for a job whose parts each write a file: show its progress, and cancel the job if it is silent for too long.
 
-The shared folder is read often and the queue seldom, because reading files costs Slurm nothing.
+Look often at the shared folder, which costs Slurm nothing, and seldom at the queue.
 """
 
 import time
@@ -28,8 +28,8 @@ ACCOUNTING_SECONDS = 20.0
 
 class Limits(NamedTuple):
     queue_seconds: float  # how long the job may wait for its nodes
-    quiet_seconds: float  # how long a running job may be without new output
-    further: str = ""  # the next command if the job did not start; empty: the one that shows the partitions
+    quiet_seconds: float  # how long a running job may write nothing
+    further: str = ""  # the next command if the job did not start; empty: the command that shows the partitions
 
 
 class Progress(NamedTuple):
@@ -48,7 +48,7 @@ def run_parts(
     describe: Callable[[int, int], str],
     limits: Limits,
 ) -> tuple[str, SchedulerEnd | None]:
-    """Submit a job whose parts each write a file when they end, and wait. Return its number and what `wait` returns.
+    """Submit a job whose parts each write a file when they end, and wait. Return its number and the result of `wait`.
 
     `written` returns the bytes that the job has written so far, as a sign of life during a long part.
     `describe` makes the progress text from the number of finished parts and those bytes.
@@ -123,7 +123,7 @@ def _not_started(job_id: str, why: str, next_command: str) -> RunError:
 
 
 def _end(slurm: Slurm, job_id: str, done: Callable[[], bool]) -> SchedulerEnd | None:
-    """Return the record of a job that left the queue; None if its last files arrive. Both may come with a delay."""
+    """Wait for the last files of a job that left the queue. Return None if they arrive, otherwise Slurm's record."""
     deadline = time.monotonic() + FILES_SECONDS
     while time.monotonic() < deadline:
         if done():

@@ -33,7 +33,7 @@ FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; each later 
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4
 GIVE_UP_SECONDS = 600.0  # after this long without an answer from Slurm or a step, stop following the run
-UNANSWERED_SECONDS = 60.0  # after the job has recorded its end, Slurm gets this long to report it
+UNANSWERED_SECONDS = 60.0  # how long to wait for Slurm's report after the job has recorded its own end
 ACCOUNTING_SECONDS = 30.0  # how long the accounting may lag behind the controller
 
 
@@ -76,7 +76,7 @@ def watch(folder: RunFolder, backend: Backend, slurm: Slurm) -> Result:
 def require_job(folder: RunFolder, slurm: Slurm) -> None:
     if find_job(folder, slurm) is None:
         raise RunError(
-            "the run has no job, because the launcher ended before it submitted one",
+            "the run has no job, because the launcher ended before it submitted the job",
             where=str(folder.path),
             next_command=f"sbatch {folder.path}/job.sbatch",
         )
@@ -149,7 +149,7 @@ class _Watch:
         return False
 
     def _is_unanswered(self, error: StepmarkError) -> bool:
-        """Note once that Slurm does not answer. Return whether the job has recorded its own end, after some time."""
+        """Print once that Slurm does not answer. Return True some time after the job has recorded its own end."""
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
@@ -191,7 +191,7 @@ class _Watch:
         self._screen.waiting(f"job {self._folder.job_ids()[-1]}: starting {self._backend.title}{again}")
 
     def _look_for_phase(self) -> None:
-        """Show a new phase. It is a sign of life, even if its steps are not measured."""
+        """Show a new phase. Even a phase without measured steps shows that the run has not stopped."""
         begun = [event.phase for event in self._events() if event.event == "phase_start"]
         phases = len(self._folder.plan().phases)
         if begun and phases > 1 and begun[-1] != self._begun:

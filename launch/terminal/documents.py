@@ -26,7 +26,7 @@ class Error(Value, frozen=True):
 
 
 class ExitDocument(Value, frozen=True):
-    """The document of a command without another answer."""
+    """The document of a command that has no other answer."""
 
     exit_code: int
 
@@ -55,7 +55,7 @@ class DryRun(Value, frozen=True):
     benchmark: dict[str, Any]  # as in benchmark.json
     plan: Plan
     preview: str  # a job script, the command of a container, or the environment that is created first
-    refusals: list[Why]  # would be refused now
+    refusals: list[Why]  # why the run would be refused now
 
 
 class DrySweep(Value, frozen=True):

@@ -36,7 +36,7 @@ def json_pending() -> bool:
 
 
 def answer(data: object, text: str | Callable[[], str]) -> None:
-    """Show the answer of a command: `text`, or with --json `data`. Both can be functions, called only if needed."""
+    """Show the answer of a command: `text`, or with --json `data`. Call a function only if its value is shown."""
     if json_pending():
         document(data() if callable(data) else data)
     else:
@@ -65,7 +65,7 @@ COLOURS = {
     **dict.fromkeys(("inconclusive", "not tested", "not checked", "warning"), YELLOW),
     **dict.fromkeys(("invalid", "failed", "worse", "cut off", "unreadable", "missing", "first cause"), RED),
 }
-# A whole cell of a table of benchmarks/text.py: between two spaces or ends of the line, or followed by a colon.
+# A whole cell in a table (benchmarks/text.py): between double spaces or ends of the line, or before a colon.
 CELL = re.compile(rf"(?:(?<=  )|^)({'|'.join(COLOURS)})(?=  |\s*$|:)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -128,7 +128,7 @@ def own_stderr() -> TextIO:
 
 
 def console() -> "Console":
-    """Return a console for output that moves the cursor on purpose. The caller must escape its texts."""
+    """Return a console for output that moves the cursor on purpose. The caller must escape all texts."""
     from rich.console import Console
 
     return Console(file=own_stderr(), markup=False, highlight=False)

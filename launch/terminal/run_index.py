@@ -19,7 +19,7 @@ MOST_SHOWN = 20
 
 
 def open_index(output_dir: Path) -> "Index":
-    """Return the current index of the runs in a folder; show the progress of reading them."""
+    """Return an up-to-date index of the runs in a folder. Show progress while the runs are read."""
     from benchmarks.history.index import Index
 
     place = os.path.realpath(output_dir).encode(errors="surrogateescape")

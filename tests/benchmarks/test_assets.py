@@ -135,7 +135,7 @@ def altered(tmp_path: Path, old: str, new: str) -> Configs:
     [
         ("gated: true", "gate: true", "unknown field `gate`"),
         ("models: [llama3_70b]", "models: [llama3_70]", "unknown name 'llama3_70': did you mean 'llama3_70b'"),
-        ("    gb_note: the source gives no size\n", "", "missing required field `gb_note`"),
+        ("    gb_note: unknown, because the source gives no size\n", "", "missing required field `gb_note`"),
         ("gb: 747", "gb: 0", "gb: expected `float` > 0"),
         ("folder: datasets/squad", "folder: ../squad", "folder"),
         ("folder: datasets/squad", "folder: /squad", "folder"),

@@ -63,7 +63,7 @@ def test_made_once_reused_at_once_and_made_again_when_not_whole(tiny: Tiny, caps
     (python.parents[1] / venvs.MARKER).unlink()
     assert venvs.python_of(spec) is None
     assert venvs.ensure(spec) == python
-    assert "incomplete one" in capsys.readouterr().err
+    assert "removing an incomplete" in capsys.readouterr().err
     assert len(tiny.imports()) == 2
 
 
@@ -112,7 +112,7 @@ def test_killed_in_the_middle_is_never_whole_and_is_made_again(tiny: Tiny, capsy
     # The program that outlived its maker could still write: it was waited for.
     assert not is_alive(orphan)
     assert f"process {process.pid}, which creates it" in printed
-    assert "incomplete one" in printed
+    assert "removing an incomplete" in printed
     assert venvs.python_of(spec) is not None
 
 

@@ -234,10 +234,10 @@ FAILED = f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'"
     ("sacct", "scontrol", "states", "source", "note"),
     [
         (f"printf '{RUNS}'", FAILED, ["FAILED"], "scontrol", None),  # the accounting lags behind
-        (f"printf '{RUNS}'", FORGOTTEN, ["RUNNING"], "sacct", "the controller no longer knows the job"),
+        (f"printf '{RUNS}'", FORGOTTEN, ["RUNNING"], "sacct", "the end is unknown"),
         (f"printf '{LOST}{RUNS}'", FAILED, ["NODE_FAIL", "FAILED"], "scontrol", None),  # it was requeued
         (OFF, FAILED, ["FAILED"], "scontrol", "from scontrol: accounting is off; earlier attempts are unknown"),
-        (OFF, FORGOTTEN, ["UNKNOWN"], "nobody", "accounting is off, and the controller no longer knows it"),
+        (OFF, FORGOTTEN, ["UNKNOWN"], "nobody", "accounting is off, and the controller no longer knows the job"),
     ],
 )
 def test_what_the_accounting_and_the_controller_know_together(
@@ -353,4 +353,4 @@ def test_without_accounting_the_controller_is_asked(tmp_path: Path) -> None:
         assert jobs.slurm.find("bad") == bad
         assert jobs.slurm.find("nothing-of-the-kind") is None
         (end,) = jobs.slurm.ends(["987654"])["987654"]
-        assert end.note == "accounting is off, and the controller no longer knows it"
+        assert end.note == "accounting is off, and the controller no longer knows the job"

@@ -78,7 +78,7 @@ def test_values_that_cannot_be(typed: dict[str, Any]) -> None:
 def test_site_local_has_no_use_for_the_flags_of_a_job() -> None:
     refuse_without_slurm(LOCAL, {})
     refuse_without_slurm(PYXIS, {"time": "1"})
-    with pytest.raises(RequestError, match="--mem, --gpu_request: site 'local' has no Slurm"):
+    with pytest.raises(RequestError, match="--mem, --gpu_request cannot be used: site 'local' has no Slurm"):
         refuse_without_slurm(LOCAL, {"memory": "0", "gpus": "none"})
     with pytest.raises(RequestError, match="no Slurm"):
         choose(LOCAL, {}, {})

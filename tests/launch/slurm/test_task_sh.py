@@ -187,7 +187,7 @@ def test_the_gpu_is_the_one_that_slurm_shows_the_task(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("bin/nvidia-smi", "the GPU of this task is not known: there is no nvidia-smi"),
+        ("bin/nvidia-smi", "nvidia-smi does not show the GPU of this task"),
         ("sys/bus/pci/devices/0000:1b:00.0/numa_node", "/sys names no NUMA node of the GPU"),
         ("sys/devices/system/node/node0/cpulist", "neither numactl nor taskset can bind to processors 4000 here"),
     ],
