@@ -44,7 +44,7 @@ class Screen:
         self._shown.__exit__(*error)
 
     def waiting(self, text: str) -> None:
-        """Show the text that says why the run waits, if it has changed."""
+        """Show the reason why the run waits, if the reason has changed."""
         if text != self._waiting_for:
             self._waiting_for = text
             self._show(text)

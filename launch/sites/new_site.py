@@ -196,7 +196,7 @@ def _node(wanted: NewSite, slurm: Slurm, options: JobOptions, partition: Partiti
 
 
 def _images_folder() -> Path:
-    """Return a folder next to the checkout, where there is probably space, otherwise a folder in STEPMARK_HOME."""
+    """Return a folder next to the checkout, which probably has space, otherwise a folder in STEPMARK_HOME."""
     parent = REPOSITORY.resolve().parent
     fits = (REPOSITORY / ".git").exists() and os.access(parent, os.W_OK)
     return parent / "stepmark_images" if fits else places.stepmark_home() / "images"

@@ -67,7 +67,7 @@ def states(folders: Iterable[RunFolder]) -> list[RunState]:
     for rows in waiting.values():
         try:
             _ask(rows)
-        except StepmarkError as error:  # if a cluster does not answer, only the states of its own runs are unknown
+        except StepmarkError as error:  # a cluster that does not answer makes only the states of its runs unknown
             for row in rows:
                 row.state, row.detail = "unknown", error.what
                 row.problems.append(str(error))
