@@ -126,7 +126,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "MaxText also accumulates the gradients of frozen weights",
             where=f"gradient accumulation {benchmark.batch.gradient_accumulation}, --task={task}",
-            why="that is 50% more work than LoRA, and the clipping norm includes the frozen weights",
+            why="accumulating them is 50% more work, and the clipping norm then includes the frozen weights",
             next_command="--set=gradient_accumulation=1",
         )
     if benchmark.parallelism.pipeline > 1:

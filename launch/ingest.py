@@ -132,7 +132,7 @@ def _log_name() -> str:
     if not names:
         raise RequestError("--log is missing", next_command=f"{COMMAND} --help")
     if len(names) > 1:
-        joined, why = f"cat {shlex.join(names)} | {COMMAND} --log=-", "join the logs of a run that was continued"
+        joined, why = f"cat {shlex.join(names)} | {COMMAND} --log=-", "to read several logs of one run, join them"
         raise RequestError("only one --log can be read at a time", where="--log", why=why, next_command=joined)
     return str(names[0])
 

@@ -104,12 +104,12 @@ class PgleWatch:
 
     def seen(self):
         """Return the fields of the `pgle` event."""
-        reason = f"jax was to profile {self._runs} of {self._calls} steps, but did not compile again"
+        reason = f"jax should have profiled {self._runs} of {self._calls} steps, but did not compile again"
         if self.recompile_step is not None:
             reason = f"jax profiled {self._runs} steps and compiled again in step {self.recompile_step}"
             reason += f" ({self._recompile_seconds:.1f} s)"
         if self.empty_traces >= self._runs:
-            reason += "; but every trace was empty, so there were no costs to schedule by"
+            reason += "; but every trace was empty, so XLA had no costs for its schedule"
         elif self.empty_traces:
             reason += f"; {self.empty_traces} of the traces were empty"
         return {

@@ -133,11 +133,11 @@ def _refuse_without_room(making: Making) -> None:
 
 
 def _is_offered(making: Making, show: Show) -> bool:
-    """Return whether an index of this machine offers uv the package that the lock file needs."""
+    """Return whether uv finds the package that the lock file needs in an index of this machine."""
     wanted = making.lock_file.offered
     if not wanted:
         return True
-    show(f"asking for {wanted}")
+    show(f"looking for {wanted} in the indexes")
     ended = run(making, [*_install(making), "--dry-run", wanted])
     if ended.exit_code == 0:
         return True

@@ -100,7 +100,7 @@ def _no_convergence(one: StagedSet, ruleset: str) -> str:
     if not package.has_reference_points(benchmark, ruleset):
         return f"ruleset {ruleset} has no reference points of {benchmark}"
     if count < FEWEST:
-        return f"it cannot compute a number from {count} run{'s' if count != 1 else ''} (nan)"
+        return f"rcp_checker cannot compute a number from {count} run{'s' if count != 1 else ''} (nan)"
     return ""
 
 

@@ -9,11 +9,11 @@ fail() {
 }
 
 while [ "$1" != -- ]; do
-    command -v "$1" > /dev/null || fail "there is no program '$1' on PATH; a later phase runs it" \
-        "an image or environment that has it (--image), or a run without it"
+    command -v "$1" > /dev/null || fail "program '$1' is not on PATH, but a later phase runs it" \
+        "use an image or environment with the program (--image), or a run that does not need it"
     shift
 done
 shift
 command -v "$1" > /dev/null || fail "the job has no program '$1', which runs the framework" \
-    "an image or environment with the framework (--image; python launch/setup.py --site=NAME makes one)"
+    "use an image or environment with the framework (--image, or python launch/setup.py --site=NAME)"
 exec "$@"
