@@ -3,8 +3,8 @@
 .venv/bin/python docs/make_report_pictures.py [DIR]
 
 Needs Linux, both backends' environments (made by the first runs), Chromium, and the packages of the extra `dev`.
-Training takes some twenty minutes; with DIR, the runs are kept there, and only missing ones are made the next time.
-The first night is copied to ten earlier days with slightly other step times; the last night is slowed on purpose.
+Training takes about twenty minutes. With DIR, the runs are kept there, and the next time only missing runs are made.
+The first night is copied to ten earlier days with slightly different step times. The last night is slowed on purpose.
 """
 
 import contextlib
