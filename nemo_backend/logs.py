@@ -227,7 +227,7 @@ def read_log(path: Path, log_format: LogFormat, attempt: int) -> tuple[list[Step
 
 
 def follow_log(path: Path, log_format: LogFormat, attempt: int) -> Callable[[], list[Step]]:
-    """Return a function that gives the steps written since it was last called. It reads the whole log each time."""
+    """Return a function that returns the steps written since its last call. Each call reads the whole log."""
     given = 0
 
     def new_steps() -> list[Step]:

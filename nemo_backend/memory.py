@@ -14,7 +14,7 @@ from nemo_backend.planning import attends_by_megatron
 # Estimated share of a GPU's memory for tensors. CUDA's context, NCCL's buffers and fragmentation take the rest.
 USABLE = 0.94
 
-# Engine -> the settings groups of the model and of the optimizer; then engine -> the name of one setting.
+# Engine -> the settings groups of the model and the optimizer. The other tables: engine -> the name of one setting.
 PLACES = {"nemo": ("model.config", "optim.config"), "bridge": ("model", "optimizer")}
 DISTRIBUTED = {"nemo": "optim.config.use_distributed_optimizer", "bridge": "ddp.use_distributed_optimizer"}
 FP8_RECIPES = {"nemo": "trainer.plugins.fp8_recipe", "bridge": "mixed_precision.fp8_recipe"}
@@ -27,8 +27,8 @@ REDUCED_IN_FP32 = {
 # them, because it is the next layer's input.
 ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product"})
 
-# Transformer Engine keeps the input of an fp8 matmul as the fp8 numbers that it multiplied. The input of attention's
-# output matrix is attention's output, which attention keeps anyway, in bf16.
+# Transformer Engine keeps the input of an fp8 matmul in fp8. Attention's output matrix does so only with delayed
+# scaling, because attention keeps the same numbers in bf16 anyway.
 ONE_BYTE = frozenset({"attention_norm", "mlp_norm", "mlp_product", "context_in_fp8"})
 SHARES = {"attention_norm": "attention_norm_share", "mlp_norm": "mlp_norm_share"}
 

@@ -166,7 +166,7 @@ def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """Return the phase that checks the program and each data file in the container, with its size if known."""
+    """Return the phase that checks the program and each data file in the container, and known sizes of files."""
     submission = submission_of(benchmark.model.name)
     files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
     trains = msgspec.structs.replace(_train(benchmark, submission), mounts=_mounts(benchmark, submission))
@@ -223,7 +223,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:  # noqa: A
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
-    """Return the refusals, without consequences of an earlier one."""
+    """Return the refusals, without those that follow from an earlier one."""
     return (
         list(_refuse_place(benchmark))
         or [*_refuse_settings(benchmark), *_refuse_beyond_settings(benchmark)]

@@ -40,7 +40,7 @@ def look(options, work, kit):
 
 
 def resolve(found):
-    """Resolve and validate a configuration as pretrain() does first."""
+    """Resolve and validate a configuration, as pretrain() does at its start."""
     from megatron.bridge.training.config import runtime_config_update
 
     runtime_config_update(found)

@@ -92,7 +92,7 @@ def begin_with_random_weights(found, *, trains_base=False):
             chunk.requires_grad_(True)
         return made
 
-    found.checkpoint.pretrained_checkpoint = os.devnull  # must exist
+    found.checkpoint.pretrained_checkpoint = os.devnull  # any path that exists
     setup._create_peft_pre_wrap_hook = lambda _found, _state: adapted
 
 

@@ -43,7 +43,7 @@ def install():
 
 
 def _nothing_to_compile_for(*_args, **_kwargs):
-    """Fail the compilation of CUDA code that Megatron-core tries on import; it continues without that code."""
+    """Fail Megatron-core's compilation of CUDA code on import, so that it continues without that code."""
     raise RuntimeError("CUDA is not available")
 
 

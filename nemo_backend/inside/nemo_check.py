@@ -61,7 +61,7 @@ def started(given):
 
 
 def overruled(settings, config, build):
-    """Return settings of the plan that NeMo changes, such as an overlap that it turns off with a warning."""
+    """Return a sentence for each setting that NeMo changed, such as an overlap that it turned off with a warning."""
     wanted = {**build.config_fields(settings, type(config)), **settings["comm_overlap"]}
     wanted |= {name: value for name, value in settings["trainer.plugins"].items() if name.startswith("fp8")}
     return [

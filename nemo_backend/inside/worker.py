@@ -190,7 +190,7 @@ def without_gradient(model):
 
 
 def has_gradient(parameter):
-    """Return whether a parameter has a gradient. Megatron keeps gradients in separate buffers."""
+    """Return whether a parameter has a gradient that is not zero. Megatron keeps gradients in separate buffers."""
     gradient = getattr(parameter, "main_grad", None)
     gradient = parameter.grad if gradient is None else gradient
     return gradient is not None and bool(gradient.abs().max() > 0)
@@ -287,7 +287,7 @@ class ProfiledSteps:
         self._ranges = None
 
     def notes(self):
-        return ["profile: a CPU makes no CUDA calls; nsys recorded the whole run"] if self._on_cpu else []
+        return ["profile: nsys recorded the whole run, because a CPU cannot select steps"] if self._on_cpu else []
 
 
 # --- training ---------------------------------------------------------------------------------
