@@ -20,7 +20,7 @@ Each command is a script in `launch/`. After `make install`, `.venv/bin/stepmark
 launch/run.py`. `stepmark completion bash` and `stepmark completion zsh` print a completion for your shell.
 
 - **Exit codes** are the same for all commands: [exit codes](exit_codes.md).
-- **Run names.** You can name a run by any part of its name that has four letters or more and that no other run has.
+- **Run names.** You can name a run by any unique part of its name with four or more characters.
 - **JSON.** With `--json`, a command prints one JSON document to stdout, also for an error (`{"error": ...}`). All
   other output goes to stderr. [schemas.json](../schemas.json) has the schema of each document.
 - **Colours.** A terminal shows colours and progress bars. Pipes, `NO_COLOR=1` and `TERM=dumb` give plain text.
