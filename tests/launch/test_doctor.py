@@ -74,7 +74,7 @@ def test_nodes_that_are_down_are_not_in_the_job() -> None:
     assert set(down) == {"node2", "node4"}
     assert "Slurm reports down" in down["node2"]
     assert nodes.choose(site, found, JobOptions(), 1) == (JobOptions(), 1, {})
-    with pytest.raises(RequestError, match="2 nodes are up, but 3 must be") as refused:
+    with pytest.raises(RequestError, match="2 nodes are up, but the check needs 3") as refused:
         nodes.choose(site, found, JobOptions(), 3)
     assert refused.value.next_command == "SLURM_CONF=/etc/dev.conf sinfo -R"
 
