@@ -42,7 +42,7 @@ class MaxTextLog(LineFormat):
     word = b"completed "
     begins = re.compile(rb"completed (?:step|profiler activation)")
     start_lines = START_LINES
-    seconds_are = "one step, from dispatch to dispatch, with the loading of its data"
+    seconds_are = "one step, from dispatch to dispatch, including the loading of its data"
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
         return THREE_DECIMALS

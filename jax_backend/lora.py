@@ -120,7 +120,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"this model does not have all matrices of {benchmark.settings.overrides['lora_targets']}",
             where="--set=lora_targets",
-            why=f"a layer has {', '.join(_modules(knobs).values())}; fused_qkv and fused_mlp change that",
+            why=f"a layer has {', '.join(_modules(knobs).values())}; fused_qkv and fused_mlp change these names",
         )
     if benchmark.batch.gradient_accumulation > 1:
         yield RequestError(

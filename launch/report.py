@@ -30,7 +30,7 @@ WHERE = flags.DEFINE_multi_string(
 )
 NEWEST = flags.DEFINE_integer("newest", None, "Only the newest N runs.", lower_bound=1)
 FORMAT = flags.DEFINE_enum("format", "table", ["table", "csv"], "Format of the list.")
-WINDOW = flags.DEFINE_string("window", "35-44", "Steps to measure: the word last or steady, or step numbers A-B.")
+WINDOW = flags.DEFINE_string("window", "35-44", "Steps to measure: last, steady, or a range A-B.")
 RULESET = flags.DEFINE_string(
     "ruleset", None, "Version of MLPerf Training's rules, such as 5.1.0. (default: from the round of the log)"
 )

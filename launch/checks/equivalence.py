@@ -35,7 +35,7 @@ SETTINGS = {"sequence_length": str(equivalence.SEQUENCE), "micro_batch_size": st
 
 
 class Contender(NamedTuple):
-    """An engine that takes part, its benchmark of the model, and the program that reports its results."""
+    """An engine of the comparison, its benchmark of the model, and the program that reports its results."""
 
     backend: Backend
     benchmark: Benchmark

@@ -25,7 +25,7 @@ bound=() binding=null
 # shellcheck source=launch/slurm/numa.sh
 if [ "${STEPMARK_BIND:-}" = gpu ]; then . "${BASH_SOURCE[0]%/*}/numa.sh"; fi
 
-# Slurm also signals the program, which this shell must outlive. The program would inherit '' but not this trap.
+# Slurm also signals the program, and this shell must outlive the program. The program would inherit an empty trap ('').
 trap : TERM USR1 USR2
 
 ${bound[@]+"${bound[@]}"} "$@"

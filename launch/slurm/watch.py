@@ -28,7 +28,7 @@ from launch.slurm.parsing import explain, permanent_reason
 from launch.slurm.run_states import find_job, quiet_limit
 
 WATCHING_PATIENCE = 2.0  # short, because no steps are read while a question to Slurm is retried
-LOOK_SECONDS = 0.5  # between two looks at the shared folder
+LOOK_SECONDS = 0.5  # between two reads of the shared folder
 FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; each later pause is longer
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4

@@ -257,9 +257,8 @@ class Launcher:
         first = {*_nodes_of(self._folder(runs.run_id))}
         again = {node for run_id in runs.rerun_ids for node in _nodes_of(self._folder(run_id))}
         if first and again:
-            shared = first & again
-            which = f"{len(shared)} of them the same" if shared else "all different"
-            self._note(name, f"first run on {len(first)} nodes, re-runs on {len(again)} nodes, {which}")
+            common = len(first & again) or "none"
+            self._note(name, f"first run on {len(first)} nodes, re-runs on {len(again)} nodes, {common} in common")
 
     def _note(self, name: str, note: str) -> None:
         """Add a note to a cell. A resumed night may already have the note."""
