@@ -259,7 +259,7 @@ class _Document:
         if event.tag not in (None, "!"):
             raise _problem(f"the tag '{event.tag}' is not supported", event)
         if self._depth > DEEPEST:
-            raise _problem(f"it is nested more than {DEEPEST} deep", event)
+            raise _problem(f"the data has more than {DEEPEST} levels", event)
         self._depth += 1
         if isinstance(event, yaml.ScalarEvent):
             found = self._scalar(event)

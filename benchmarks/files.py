@@ -97,7 +97,7 @@ def read_json(path: Path, kind: type[Read]) -> Read:
     try:
         return decode_json(data, msgspec.json.Decoder(kind))
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the data is nested too deeply") from None
 
 
 def decode_json(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:

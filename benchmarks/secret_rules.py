@@ -105,13 +105,13 @@ def why_secret(text: str, known: Known | None = None) -> str:
     """Return why a text must not be written to a file; empty if it contains no secret."""
     for value, variable in (shell_secrets() if known is None else known).items():
         if value in text:
-            return f"it contains the value of {variable}, which is a secret by its name"
+            return f"the text contains the value of {variable}, which is a secret by its name"
     raw = _raw(text)
     if _SHAPE.search(raw):
-        return "it has the shape of a token"
+        return "the text looks like a token"
     if _QUERY.search(raw):
-        return "it is an address with a secret in its query"
-    return "it is an address with a login in it" if _LOGIN.search(raw) else ""
+        return "the text is an address with a secret in its query"
+    return "the text is an address with a login" if _LOGIN.search(raw) else ""
 
 
 def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:
@@ -123,7 +123,7 @@ def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:
             raise RequestError(
                 "a value that looks like a secret must not be written into a run's folder",
                 where=place,
-                why=f"{why}; remove it and export it: a run inherits the variables of the shell that starts it",
+                why=f"{why}; remove it, and export it as a variable of the shell that starts the run",
             )
 
 

@@ -1,7 +1,7 @@
 """Rank the differences between the runs of two sides by how likely each is to change the step time. Pure.
 
-A weight ranks a kind of difference: arithmetic and communication in every step first, then the host, then what only
-observes the run. The weight is halved if a value also varies within a side, or if a number changed in the direction
+A weight ranks a kind of difference: arithmetic and communication in every step first, then the host, then tools that
+observe the run. The weight is halved if a value also varies within a side, or if a number changed in the direction
 that does not fit the step times. Weights are an order, not probabilities.
 """
 

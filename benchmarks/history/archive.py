@@ -149,7 +149,7 @@ def unpack(archive: Path, target: Path) -> UnpackResult:
     except FileNotFoundError:
         return UnpackResult(None, [f"{SUMS} is missing"])
     except _NOT_SOUND as error:
-        why = f"it is incomplete, damaged, or not an archive of runs: {str(error) or type(error).__name__}"
+        why = f"the file is incomplete, damaged, or not an archive of runs: {str(error) or type(error).__name__}"
         return UnpackResult(None, [why])
     differences = list(_differences(target, sums))
     size = sum(path.stat().st_size for path in _files(target))

@@ -35,7 +35,7 @@ Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # returns 
 NO_RUNS = re.compile(r"dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?")
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
-FOREIGN = f"not a run: neither it nor a folder in it has {BENCHMARK}"
+FOREIGN = f"not a run: neither the folder nor a subfolder has {BENCHMARK}"
 # A folder that was changed this recently may change again without a new time stamp, because clocks are coarse.
 YOUNG_NS = 120 * 10**9
 LONGEST_WAIT_SECONDS = 60.0  # the longest wait for another process that updates the same index
@@ -172,7 +172,7 @@ class Index:
             reason, holds_runs = None, False
             try:
                 if candidate.folder.name not in candidate.path:
-                    raise ValueError("its name is not printable text (UTF-8)")
+                    raise ValueError("the name is not printable text (UTF-8)")
                 run = read_finished_run(RunFolder(candidate.folder), candidate.path)
                 rows.execute(_INSERT, (candidate.path, None, *columns_of(run), _ENCODER.encode(run)))
             except RequestError as error:
@@ -181,7 +181,7 @@ class Index:
             except sqlite3.Error:
                 raise
             except Exception as error:  # one bad folder must not stop the others
-                reason = f"it cannot be read: {type(error).__name__}: {error}"
+                reason = f"cannot be read: {type(error).__name__}: {error}"
             if reason == NOTHING_YET:
                 rows.execute("DELETE FROM folders WHERE path = ?", (candidate.path,))
             else:
@@ -206,7 +206,7 @@ def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
     except FileNotFoundError:
         return NOTHING_YET, False
     except OSError as error:
-        return f"it cannot be read: {error.strerror}", False
+        return f"cannot be read: {error.strerror}", False
     if any(name in inside for name in (BENCHMARK, *OF_A_RUN)):
         return f"a damaged run: {wrong}", False
     if candidate.young and all(name.startswith(".") for name in inside):

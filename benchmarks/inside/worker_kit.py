@@ -380,12 +380,12 @@ def in_a_fork(log, work):
 
 
 def do_jobs(about, doing, prepare, do):
-    """Do each job of a file in its folder, for a program that compiles or traces steps, and return the exit code.
+    """Run each job of a file in its own folder, for a program that compiles or traces steps. Return the exit code.
 
-    `prepare(jobs)` imports the framework before `do(job, folder)` forks; that returns the exit code of its process.
+    `prepare(jobs)` imports the framework. `do(job, folder)` then forks, and returns the exit code of the new process.
     """
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--folder", required=True, help="the folder in which each job gets a folder")
+    parser.add_argument("--folder", required=True, help="the folder that gets a folder for each job")
     parser.add_argument("--jobs", required=True, help="a JSON file: a list of jobs")
     options = parser.parse_args()
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):

@@ -44,7 +44,7 @@ class PeakRequest(Value, frozen=True):
 
 
 class MeasuredRate(Value, frozen=True):
-    """One shape in one precision: TFLOP/s of one device in each turn."""
+    """One shape in one precision: TFLOP/s of one device in each turn (repeated measurement)."""
 
     shape: MatmulShape
     dtype: str

@@ -39,9 +39,9 @@ def read_text(checker: Checker, text: str) -> CheckerResult:
     complaints = _complaints(text)
     if crashed:
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "INFO"))]
-        complaints.append(f"it crashed: {_short(lines[-1])}")
+        complaints.append(f"the checker crashed: {_short(lines[-1])}")
     elif not good and not bad:
-        complaints.append("it ended without a verdict")
+        complaints.append("the checker ended without a verdict")
     more = [f"and {len(complaints) - MOST} more"] if len(complaints) > MOST else []
     factor = FACTOR.search(text)
     return CheckerResult(

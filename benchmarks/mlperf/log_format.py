@@ -75,7 +75,7 @@ class _Reader:
         if place is None and record.samples is not None and self._batch:
             place = record.samples // self._batch
         if place is None:
-            reason = f"its step and global_batch_size are unknown: {json.dumps(record.metadata)[:60]}"
+            reason = f"the step and global_batch_size of the line are unknown: {json.dumps(record.metadata)[:60]}"
             return LogEvent(attempt=self._tracker.attempt, skipped=SkippedLine(line=record.line, reason=reason))
         if not self._tracker.report(record.rank, place):
             return LogEvent(attempt=self._tracker.attempt, duplicates=1)

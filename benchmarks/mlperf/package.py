@@ -130,7 +130,7 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
     path = _points_file(benchmark.name, ruleset)
     if not path.is_file():
         what = f"no reference convergence points of {benchmark.name} in ruleset {ruleset}"
-        raise RequestError(what, where=str(path), why=f"it is in the rulesets {', '.join(benchmark.rulesets)}")
+        raise RequestError(what, where=str(path), why=f"the points are in rulesets {', '.join(benchmark.rulesets)}")
     points = sorted(map(_point, files.read_json(path, dict[str, Any]).values()), key=lambda point: point.batch)
     fastest = min(points, key=lambda point: point.samples)
     kept = [point for point in points if point.batch >= fastest.batch]

@@ -96,7 +96,7 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
         return SkippedLine(line=place, reason=f"truncated, or not JSON: {error}")
     metadata, at = data.get("metadata") or {}, number(data.get("time_ms"))
     if not isinstance(data.get("key"), str) or at is None or not isinstance(metadata, dict):
-        return SkippedLine(line=place, reason="its key, time_ms or metadata cannot be read")
+        return SkippedLine(line=place, reason="the key, time_ms or metadata cannot be read")
     rank = rank_of_line(line[: found.start()])
     return Record(line=place, key=data["key"], value=data.get("value"), metadata=metadata, time_ms=at, rank=rank)
 

@@ -44,7 +44,7 @@ def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> 
     if benchmark is None:
         why_not = f"no reference points of {run.benchmark or 'a benchmark that is not named'}"
     elif expected is None:
-        why_not = f"its batch of {run.batch} is outside the reference convergence points"
+        why_not = f"the batch of {run.batch} is outside the reference convergence points"
     else:
         convergence = compare_convergence(run, apart, benchmark, expected) if apart else None
         why_not = "" if convergence else "the run did not meet its target, or its samples are not logged"

@@ -200,7 +200,7 @@ def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
     if speed is None:
         return _unknown("optimizer", formula, _no_rate(benchmark, "memory"))
     seconds = size / (speed * 1e9)
-    formula = f"{formula} = {size / 1e9:.4g} GB at {speed:g} GB/s of its memory"
+    formula = f"{formula} = {size / 1e9:.4g} GB at {speed:g} GB/s to memory"
     return BoundPart(name="optimizer", seconds=seconds, exposed_seconds=seconds, formula=formula)
 
 

@@ -95,8 +95,8 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
     kinds = [kind for kind, _ in unlike]
     backend = find_backend(row.backend)
     settings = sorted(_other_settings(asked))
-    pgle = ["PGLE there, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
-    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs there, {asked.gpus} here"]
+    pgle = ["PGLE in the row, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
+    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs in the row, {asked.gpus} here"]
     differs = [words for _, words in unlike] + scale + pgle + [f"--set={name}" for name in settings]
     ratio = 1.0
     if kinds or settings or found.seconds is not None:
@@ -106,7 +106,7 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
             return Estimate(seconds=None, why_none=f"the nearest row, {row.name}, cannot be resolved: {error.what}")
         storage = backend.storage(benchmark)
         if find_backend(asked.backend).storage(asked).writes_attention_scores and not storage.writes_attention_scores:
-            differs.append("fused attention there, unfused here")  # no published row shows how much slower that is
+            differs.append("fused attention in the row, unfused here")  # no row shows how much slower that is
             why = f"the nearest row, {row.name}, uses fused attention, but this run does not"
             return Estimate(seconds=None, why_none=why, row=row.name, source=row.citation, differs=differs)
         other = bound(benchmark, storage)
@@ -154,7 +154,7 @@ def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: C
 def unlike_traits(ours: Traits, theirs: Traits) -> list[tuple[str, str]]:
     """Return the kind of each difference, with a text that names both sides."""
     pairs = zip(KINDS, theirs, ours, strict=True)
-    return [(kind, f"{kind} {there} there, {here} here") for kind, there, here in pairs if there != here]
+    return [(kind, f"{kind} {there} in the row, {here} here") for kind, there, here in pairs if there != here]
 
 
 def _traits(asked: Benchmark) -> Traits:

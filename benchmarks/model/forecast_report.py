@@ -94,7 +94,7 @@ def forecast_lines(found: Forecast) -> list[str]:
 
 
 def bound_lines(bound: Bound) -> list[str]:
-    table = [("part", "takes", "shows", "")]
+    table = [("part", "time", "exposed", "")]
     for part in bound.parts:
         table.append(
             (part.name, _seconds(part.seconds), _seconds(part.exposed_seconds), part.unknown or part.formula)
@@ -126,7 +126,7 @@ def estimate_rows(estimate: Estimate, bound: Bound) -> Rows:
         ("row", f"{estimate.row}: {seconds_text(estimate.row_seconds)} ({estimate.source})"),
         ("scaled by", f"{estimate.ratio:.4g}, the ratio of the bounds"),
         ("differs", "\n".join(estimate.differs) or "the row states the same settings"),
-        ("its error", error_text(estimate.error)),
+        ("error", error_text(estimate.error)),
     ]
 
 

@@ -122,6 +122,6 @@ def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     where = "" if recompute.layers is None else f" ({recompute.layers} of {benchmark.model.layers} layers)"
     again, total = ledger.recomputed_flops_per_token(*work), ledger.hardware_flops_per_token(*work)
     return [
-        ("recomputed", f"{again * length:.5g} a sequence{where}: {', '.join(parts)}"),
-        ("hardware", f"{total * length:.5g} a sequence, {again / (total - again):+.1%} of {first}: the FLOPs of HFU"),
+        ("recomputed", f"{again * length:.5g} per sequence{where}: {', '.join(parts)}"),
+        ("hardware", f"{total * length:.5g} per sequence, {again / (total - again):+.1%} of {first}: for HFU"),
     ]

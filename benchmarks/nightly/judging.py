@@ -69,7 +69,7 @@ class Judge:
         if entry is None:
             return None
         reruns = [
-            result_of(place / run_id) or replace(entry, run_id=run_id, status="failed", reasons=["it has no result"])
+            result_of(place / run_id) or replace(entry, run_id=run_id, status="failed", reasons=["no result exists"])
             for run_id in runs.rerun_ids
         ]
         asked = reruns if reruns or final else None

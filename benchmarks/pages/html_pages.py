@@ -34,7 +34,7 @@ WITHIN_BYTES = 4096  # a page has its mark in the first bytes
 
 
 def write_html(places: list[str], output: Path) -> int:
-    """Write one HTML file about all places. If one of them cannot be read, write nothing."""
+    """Write one HTML file about the runs, sweeps and nights in `places`. If one cannot be read, write nothing."""
     refuse_place(output)
     parts = [part_of(Path(place), f"report-{number}") for number, place in enumerate(places, 1)]
     write_page(page(*parts), output)

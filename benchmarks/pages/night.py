@@ -95,7 +95,7 @@ def _overview(report: NightReport, key: str) -> Table:
         tones = [VERDICT_TONES[one.verdict] for one in cell.judgements] or ["warm"]
         for tone, (_, *texts, verdict) in zip(tones, rows(cell), strict=True):
             found.append([Cell(cell.title, link=f"{key}-cell-{number}"), *map(Cell, texts), Cell(verdict, tone)])
-    return Table("Each cell and figure", [title.lower() for title in HEAD], found)
+    return Table("Each cell and metric", [title.lower() for title in HEAD], found)
 
 
 # --- one cell -----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class RunMaterial(Value, frozen=True):
     provenance: dict[str, Any]
     place: str  # the folder of the run, for commands to paste
     bound: Bound | None = None
-    nearest: Nearest = (None, "it was not compared")
+    nearest: Nearest = (None, "the run was not compared")
     logs: list[LogTail] = []  # if the run is failed or invalid
     diagnosis: list[tuple[str, str]] = []  # if the run failed: the first cause, its meaning and its remedies
 

@@ -34,7 +34,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
     pinned = f"{(memlock or 0) / 2**20:.0f} MiB, but must be unlimited for RDMA"
     down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
     ports: Problem | None = ("warning", ", ".join(down)) if down else None
-    # The text omits the load itself, so that overloaded nodes share a line. The answer of each node has it.
+    # The text omits the load itself, so that overloaded nodes share a line. The node's answer has the load.
     load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: another program is running"
     return {
         "shared folder": _shared_folder(answer, wanted),
@@ -53,7 +53,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
 def _shared_folder(answer: Answer, wanted: Expectations) -> Problem | None:
     """Return a problem with the shared folders. The token proves that the node reads the launcher's folder."""
     if answer.token != wanted.asked.token:
-        return "failed", "it read a different folder with the same name"
+        return "failed", "reads a different folder with the same name"
     missing = [path for path, access in answer.folders.items() if access == "missing"]
     if missing:
         return "failed", f"does not see {', '.join(missing)}"
@@ -65,14 +65,14 @@ def _environments(answer: Answer, wanted: Expectations) -> Problem | None:
     if wanted.asked.container:
         return "not_checked", "the site runs containers"
     if not wanted.asked.environments:
-        return "not_checked", "it does not exist yet (the first run creates it)"
+        return "not_checked", "no environment exists yet (the first run creates it)"
     missing = [path for path, there in answer.environments.items() if not there]
     return ("failed", f"does not see {', '.join(missing)}") if missing else None
 
 
 def _shm(answer: Answer, wanted: Expectations) -> Problem | None:
     if answer.shm_bytes is None:
-        return "failed", "it is missing"
+        return "failed", "/dev/shm is missing"
     least = SHM_BYTES_A_GPU * max([1, *(h.devices_per_node for h in wanted.hardware if h.kind != "cpu")])
     text = f"{answer.shm_bytes / GIB:.2f} GiB, {least / GIB:g} needed (1 per GPU)"
     return ("warning", text) if answer.shm_bytes < least else None
@@ -127,7 +127,7 @@ def _port(answer: Answer, all_cut_off: int) -> Problem | None:
     if call.first_node is None:
         return "not_checked", "no other node to call"
     if all_cut_off and call.first_node == answer.node:
-        return "failed", f"none of {all_cut_off} nodes could connect to it"
+        return "failed", f"none of {all_cut_off} nodes could connect to this node"
     if all_cut_off:
         return "not_checked", f"no node could reach {call.first_node}"
     if not call.offered:

@@ -121,9 +121,9 @@ def _memory_errors(commands: Commands, rows: list[Row]) -> Problem | None:
     for row in table(_output(commands, "remapped_rows")):
         gpu = index_of.get(row.get("gpu_uuid")) or str(row.get("gpu_uuid"))
         if row.get("remapped_rows.failure") in ("Yes", "1"):
-            problems.append((gpu, "row remapping failed: replace it"))
+            problems.append((gpu, "row remapping failed: replace the GPU"))
         elif row.get("remapped_rows.pending") in ("Yes", "1"):
-            problems.append((gpu, "remapped rows are pending: reset it"))
+            problems.append((gpu, "remapped rows are pending: reset the GPU"))
     if problems:
         return "failed", _by_gpu(problems)
     return ("not_checked", "the driver does not count ECC errors") if None in counts.values() else None

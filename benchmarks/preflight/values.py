@@ -1,4 +1,4 @@
-"""The questions to the nodes of a preflight, their answers, and the findings of checks. Pure.
+"""The request to the nodes of a preflight, their answers, and the findings of the checks. Pure.
 
 Each check gives one finding per node: `ok`, `failed` with the actual and the expected value, `warning`, or
 `not_checked` with the reason. Without the hardware, a check is never `ok`. A node passes if no check failed.
@@ -57,7 +57,7 @@ class Answer(Value, frozen=True):
 
 
 class ProbeSpec(Value, frozen=True):
-    """The questions to the nodes: asked.json."""
+    """The request to the nodes (asked.json): the facts that each node collects."""
 
     token: str  # proves that a node reads this folder, and not another folder with the same name
     shared_folders: list[str]  # must be visible, but need not be writable

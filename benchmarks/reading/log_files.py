@@ -62,7 +62,7 @@ def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
     head = stream.peek(HEAD_BYTES)
     other = next((name for magic, name in OTHER_PACKERS.items() if head.startswith(magic)), None)
     if other is not None:
-        raise OSError(f"it is compressed with {other}: decompress it first")
+        raise OSError(f"the log is compressed with {other}: decompress it first")
     source = gzip.GzipFile(fileobj=stream) if head.startswith(GZIP_MAGIC) else stream
     begun = False
     while data := _next(source, size, begun):

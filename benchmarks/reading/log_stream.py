@@ -207,7 +207,7 @@ class Fields:
         return not self._cut and not self._rest.strip(b" \t\"'}\\")
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise UnreadableError. If the line is cut off, that is the reason, and not `reason`."""
+        """Raise UnreadableError with `reason` or, if the line is cut off, with the reason for that."""
         raise UnreadableError(self._cut or reason)
 
     def refuse_twice(self) -> None:

@@ -42,7 +42,7 @@ def refuse_without_containers(typed: str | None, site: Site) -> None:
     """Raise RequestError if the site cannot run the image passed with --image."""
     what, why = "", ""
     if typed and site.runtime != "container":
-        what, why = "does not use containers", f"its runtime is {site.runtime}"
+        what, why = "does not use containers", f"the site's runtime is {site.runtime}"
     elif typed and typed.endswith(".sif") and site.slurm is not None:
         what, why = "cannot run .sif files", "pyxis starts containers from .sqsh files"
     if what:
@@ -75,7 +75,7 @@ def file_of(image: str, site: Site) -> Path:
         raise RequestError(
             f"site '{site.name}' has no folder for container images",
             where=f"the file of site {site.name}: container.images",
-            why=f"its runtime is {site.runtime}; add `container: {{images: /FOLDER}}` to its file",
+            why=f"the site's runtime is {site.runtime}; add `container: {{images: /FOLDER}}` to the site file",
         )
     return Path(image) if is_file(image) else Path(site.container.images) / file_name(image)
 

@@ -53,7 +53,7 @@ def _refuse_missing_parts(benchmark: Benchmark, backend: Backend) -> None:
                 value,
                 [off, *known],
                 where=f"--{flag}",
-                why=f"it supports: {', '.join([off, *sorted(known)])}",
+                why=f"supported: {', '.join([off, *sorted(known)])}",
                 next_command=f"--{flag}={off}",
             )
     if benchmark.instruments.profile == "nccl" and benchmark.hardware.kind != "gpu":

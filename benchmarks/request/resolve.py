@@ -165,7 +165,7 @@ class NoLayoutError(RequestError):
         super().__init__(
             f"recipe {recipe.name} has no layout for {gpus} devices of {hardware.name}",
             where=f"--gpus={gpus}",
-            why=f"it has layouts for {', '.join(map(str, self.scales))} devices; for others, --set the layout: "
+            why=f"it has layouts for {', '.join(map(str, self.scales))} devices; for another number, use --set with "
             + ", ".join(sorted(recipe.layouts[0].knobs)),
             next_command=f"--gpus={min(self.scales, key=lambda scale: abs(scale - gpus))}",
         )
@@ -319,7 +319,7 @@ def peaks_of_devices(
         raise RequestError(
             f"the file has no measured peak for {dtype}",
             where=f"--measured_peak={found.file}",
-            why=f"it has peaks for {', '.join(found.peaks)}",
+            why=f"the file has peaks for {', '.join(found.peaks)}",
             next_command=f"--dtype={next(iter(found.peaks))}",
         )
     machines = nodes if site.slurm is not None else 1
@@ -469,7 +469,7 @@ def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) ->
             request.engine,
             backend.engines,
             where="--engine",
-            why=f"its engines are: {', '.join(backend.engines)}",
+            why=f"the engines are: {', '.join(backend.engines)}",
             next_command=f"--engine={backend.engines[0]}",
         )
     return request.engine
@@ -614,7 +614,7 @@ def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Paralleli
         raise RequestError(
             f"a global batch of {wanted} sequences is not divisible by the layout",
             where="--set=global_batch_size",
-            why=f"it must be a multiple of {divisor}",
+            why=f"the global batch must be a multiple of {divisor}",
         )
     return Batch(
         sequence_length=length,

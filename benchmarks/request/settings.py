@@ -60,7 +60,7 @@ def _environment_name(key: str, backend: Backend) -> str:
         (
             name.startswith(backend.reserved_variables),
             "is not set directly",
-            f"{backend.title} would use it outside the plan; use the backend's setting with --set=SETTING=VALUE",
+            f"{backend.title} would read it outside the plan; use the backend's setting with --set=SETTING=VALUE",
         ),
         (
             is_secret_name(name),

@@ -35,7 +35,7 @@ def check_rule(rule: str) -> None:
         raise RequestError(
             f"window rule '{rule}' selects no steps",
             where="--window",
-            why="its first step comes after its last",
+            why="the first step comes after the last",
         )
 
 

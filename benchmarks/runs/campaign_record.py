@@ -49,7 +49,7 @@ def read_record(path: Path, kind: type[Record], what: str, next_command: str) ->
     try:
         found = files.read_json(path, kind)
         if found.schema_version != SCHEMA_VERSION:  # type: ignore[attr-defined]
-            raise ValueError(f"its version is not {SCHEMA_VERSION}")
+            raise ValueError(f"the version of the record is not {SCHEMA_VERSION}")
     except (OSError, ValueError) as error:
         what = f"the record of the {what} cannot be read: {error}"
         raise RequestError(what, where=str(path), next_command=next_command) from None

@@ -32,7 +32,7 @@ CUT_OFF = "cut off"  # launch/status.py shows the same word
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
-    """Return the diagnosis of all files at these places, which are treated as the logs of one run."""
+    """Return one diagnosis of all files in `places` (files, folders, patterns), as if they were logs of one run."""
     symptoms = read_symptoms(Configs().root)
     paths = [path for place in places for path in _expanded(place)]
     runs = [path for path in paths if _is_run(path)]
@@ -81,7 +81,7 @@ def _expanded(place: str) -> Iterator[Path]:
         raise RequestError(
             f"'{printable(place)}' does not exist",
             where="python launch/doctor.py logs",
-            why="it is not a file, folder, run or pattern" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
+            why="it matches no file, folder or run" + ("" if path.is_absolute() else f" in {Path.cwd()}"),
             next_command="python launch/report.py runs",
         )
     yield from map(Path, found)
@@ -132,7 +132,7 @@ def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tupl
     how = end.state if end is not None and end.state not in (*NOT_OVER, "COMPLETED", "UNKNOWN") else None
     if how or code:
         command = f"python launch/status.py --collect {shlex.quote(str(folder.path))}"
-        return "failed", [f"its job ended ({how or f'exit code {code}'}) and is not collected yet", command]
+        return "failed", [f"the job ended ({how or f'exit code {code}'}) and is not collected yet", command]
     refused = without_result(folder.path)
     goes_on = folder.is_queued() or is_followed(folder)
     return "running" if goes_on else CUT_OFF, [refused.what, refused.next_command]

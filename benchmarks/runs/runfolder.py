@@ -301,7 +301,7 @@ class RunFolder:
         return RequestError(
             f"{name} cannot be read: {error}",
             where=str(self.path / name),
-            why="it is incomplete, was edited, or comes from another version of Stepmark",
+            why="the file is incomplete, was edited, or comes from another version of Stepmark",
             next_command=repair if name.startswith((RESULT, STEPS)) else "",
         )
 

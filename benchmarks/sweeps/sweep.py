@@ -152,7 +152,7 @@ def plan_text(checked: CheckedCells, repeats: int, expected: Sequence[Forecast |
             f"{plural(count, 'cell')} x {plural(repeats, 'repeat')} = {plural(count * repeats, 'run')}",
             *columns(table),
             "",
-            "nothing was started (--dry_run); a single cell shows its whole plan",
+            "nothing was started (--dry_run); the dry run of a single cell shows its whole plan",
         ]
     )
 

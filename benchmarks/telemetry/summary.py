@@ -229,7 +229,7 @@ def _latest(started: Sequence[RankStart]) -> list[LateRank]:
 
 
 def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None) -> Rows:
-    """Return the rows of the machines and of the ranks; empty without telemetry."""
+    """Return rows of text about the machines and the ranks; empty without telemetry."""
     rows: Rows = []
     if telemetry is not None:
         rows += _gpu_rows(telemetry.gpu) if telemetry.gpu else []

@@ -97,5 +97,5 @@ def _no_trace(place: Path, run: RunFolder | None) -> RequestError:
     if run is not None:
         what = "the run has no trace"
         with contextlib.suppress(StepmarkError):
-            why = f"it ran with --profile={run.benchmark().instruments.profile}, or ended too early for a profile"
+            why = f"the run had --profile={run.benchmark().instruments.profile}, or ended too early for a profile"
     return RequestError(what, where=str(place), why=why, next_command=PROFILED_RUN)

@@ -43,7 +43,7 @@ def read_nsys(path: Path) -> Trace:
         raise RequestError(
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
-            why="it is incomplete or a different kind of file; export the report again",
+            why="the file is incomplete or of a different kind; export the report again",
             next_command=f"nsys export --type=sqlite --force-overwrite=true {path.with_suffix('.nsys-rep')}",
         ) from None
 

@@ -74,7 +74,7 @@ class ProfiledRun(NamedTuple):
 
 
 def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
-    """Return the report of the traces in a place. Raise RequestError if it has no readable traces.
+    """Return the report of the traces in a file or folder. Raise RequestError if there are no readable traces.
 
     `export` converts a report of Nsight Systems to an SQLite file, or raises RequestError.
     """
@@ -162,7 +162,7 @@ def _read_files(found: ProfilerFiles, run: ProfiledRun | None, export: Callable[
             trace = dataclasses.replace(trace, host=trace.host + label)
             # CUDA's profiler calls limit what Nsight Systems records; without a GPU, it records the whole program.
             summary = summarise(trace, kinds, asked if on_gpu or path.name.endswith(XPLANE) else None)
-            why_not = "" if summary else "it has no device operation"
+            why_not = "" if summary else "the trace has no device operation"
         except RequestError as error:
             why_not = f"{error.what}: {error.why}" if error.why else error.what
         except OSError as error:

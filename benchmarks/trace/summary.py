@@ -210,7 +210,7 @@ def _training_module(trace: Trace) -> str | None:
 
 
 def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
-    """Return the ends of an operation that occurs once per step. The count may be off by one, for a cut step."""
+    """Return the ends of an operation that occurs once per step. The trace may cut one step."""
     within = np.array([operation.module == module for operation in trace.operations])
     rows = within[device.operation]
     numbers, ends = device.operation[rows], device.ends[rows]

@@ -50,7 +50,7 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
         raise RequestError(
             f"{path.name} cannot be read as an xplane trace",
             where=str(path),
-            why="it is incomplete or a different kind of file; profile a run again",
+            why="the file is incomplete or of a different kind; profile a run again",
             next_command=PROFILED_RUN,
         ) from None
 

@@ -35,9 +35,9 @@ def report(*flags: str, cwd: Path) -> Any:
 
 def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
     text = shown(*RECIPE, "--verbose", cwd=tmp_path)
-    assert "PGLE there" not in shown(*RECIPE, "--pgle=nsys", cwd=tmp_path)
+    assert "PGLE in the row" not in shown(*RECIPE, "--pgle=nsys", cwd=tmp_path)
     for words in (
-        "PGLE there, --pgle=off here",
+        "PGLE in the row, --pgle=off here",
         "llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100",
         "saved activations  34.90 GB",
         "workspace          3.49 GB",
@@ -76,7 +76,7 @@ def test_it_is_a_screen_that_begins_with_what_is_refused(tmp_path: Path, flags: 
 def test_unfused_attention_has_no_estimate_from_fused_attention(tmp_path: Path) -> None:
     small = ("--backend=nemo", "--model=llama32_1b", "--hardware=h100", "--gpus=8")
     found = report(*small, cwd=tmp_path)["estimate"]
-    assert found["seconds"] is None and "fused attention there, unfused here" in found["differs"]
+    assert found["seconds"] is None and "fused attention in the row, unfused here" in found["differs"]
     assert "Step time   at least " in shown(*small, cwd=tmp_path)
     assert report(*small, "--runtime=container", cwd=tmp_path)["estimate"]["seconds"] > 0
 

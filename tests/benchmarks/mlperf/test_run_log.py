@@ -79,9 +79,9 @@ def test_a_line_is_found_whatever_stands_before_it(before: str) -> None:
     [
         (line("seed", 7)[:-9], "truncated"),
         (":::MLLOG Weight initialization: dict_keys(['a'])", "no JSON object"),
-        (':::MLLOG {"value": 1, "time_ms": 3}', "its key"),
-        (':::MLLOG {"key": "seed", "value": 1}', "its key, time_ms"),
-        (':::MLLOG {"key": "seed", "time_ms": NaN}', "its key, time_ms"),
+        (':::MLLOG {"value": 1, "time_ms": 3}', "the key"),
+        (':::MLLOG {"key": "seed", "value": 1}', "the key, time_ms"),
+        (':::MLLOG {"key": "seed", "time_ms": NaN}', "the key, time_ms"),
         (":::MLLOG {nothing}", "not JSON"),
         (line("seed", 7)[:30] + line("seed", 8), "mixed with"),
         (':::MLLOG {"key": "seed", "time_ms": 1, "metadata": []} x', "not JSON"),

@@ -177,5 +177,5 @@ def test_a_job_that_failed_and_was_not_collected_has_failed(tmp_path: Path) -> N
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "state": "FAILED"}))
     done = doctor("logs", run, cwd=tmp_path)
     assert done.returncode == 3
-    assert "its job ended (FAILED) and is" in done.stdout
+    assert "the job ended (FAILED) and is" in done.stdout
     assert f"python launch/status.py --collect '{run}'" in done.stdout

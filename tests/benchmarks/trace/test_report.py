@@ -281,7 +281,7 @@ def test_two_runs_at_once_are_refused(profiled: RunFolder, make_run: Callable[..
 
 
 def test_places_without_a_trace_are_refused(tmp_path: Path, make_run: Callable[..., RunFolder]) -> None:
-    assert "it ran with --profile=xplane" in refused("trace", make_run("cut", ended=False, **PROFILED).path)
+    assert "the run had --profile=xplane" in refused("trace", make_run("cut", ended=False, **PROFILED).path)
     folder = make_run()
     message = refused("trace", folder.path)
     for word in ("the run has no trace", "--profile=none"):
