@@ -133,5 +133,5 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "MaxText cannot train adapters in a pipeline",
             where=f"--task={task}, a pipeline of {benchmark.parallelism.pipeline}",
-            why="the names of the layers in its pipeline differ from those that the adapters need",
+            why="the adapters need other names of layers than those in MaxText's pipeline",
         )

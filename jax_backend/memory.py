@@ -66,7 +66,7 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
         reordered = outputs if knobs.get("param_scan_axis", 1) == 0 else layer_parameters(model)
     elif benchmark.dtype == "fp8" and not _is_blackwell(benchmark):
         # Hopper multiplies fp8 along the last axis of both factors, so XLA transposes whole weights for the forward
-        # pass, and keeps the transposed ones if it recomputes that pass. Gathered weights are transposed per layer.
+        # pass, and keeps them transposed if it recomputes that pass. Gathered weights are transposed per layer.
         weights = forward_flops(model, sequence_length=0)
         reordered = int(sum(weights[name] for name in recompute(benchmark).matmuls) / FORWARD)
     return LayerLoop(

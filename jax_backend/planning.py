@@ -69,7 +69,7 @@ RESERVED: Mapping[str, str] = {
     "metrics_file": "steps.jsonl in the run folder",
     "hf_access_token": "the environment variable HF_TOKEN; a token must not reach a file",
     "profiler": "--profile",
-    "enable_dropout": "nothing: with dropout, the two backends would differ",
+    "enable_dropout": "nothing: with dropout, the backends would do different work",
     **dict.fromkeys(
         (*DIMENSIONS, DIVIDED_LOGITS, "override_model_config", "global_parameter_scale"), DIMENSIONS_ARE_THE_MODELS
     ),
@@ -81,7 +81,7 @@ RESERVED: Mapping[str, str] = {
     "trainable_parameters_mask": "--task",
     **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
     **{
-        f"{network}_{axis}_parallelism": "another axis, such as context, because dense models do not use this one"
+        f"{network}_{axis}_parallelism": "another axis, such as context, because dense models do not use this axis"
         for network in ("ici", "dcn")
         for axis in _UNKNOWN_AXES
     },

@@ -154,7 +154,7 @@ def _request(configs: Configs, device: Hardware) -> peaks.PeakRequest:
 
 
 def _dtypes(device: Hardware) -> list[str]:
-    """Return the precisions of --dtype, except those that the device emulates, because their rates mean nothing."""
+    """Return the precisions of --dtype. Skip emulated precisions, whose rates have no meaning."""
     typed = list(dict.fromkeys(FLAGS.dtype.replace(" ", "").split(",")))
     for dtype in typed:
         if dtype not in peaks.PRECISIONS:

@@ -118,7 +118,7 @@ def _typed_scales() -> list[int]:
 
 
 def compiled(argv: list[str]) -> int:
-    """Compile or trace a training step for any GPUs on this machine, without them: memory, collectives, variants.
+    """Compile or trace a training step for GPUs that this machine need not have: memory, collectives, variants.
 
     XLA compiles MaxText's step. The step of NeMo and Megatron-Bridge runs with tensors that have no data.
 

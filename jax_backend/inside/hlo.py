@@ -30,7 +30,7 @@ SENT: Mapping[str, Callable[[int], float]] = {
     "collective-broadcast": lambda _: 1.0,
 }
 
-# Opcodes whose called computations run as part of the program. Those that reduce and sort call have no collectives.
+# Opcodes whose called computations may have collectives. Those of reduce and sort have no collectives.
 _CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start"})
 
 _NAME = r"%?([\w.\-]+)"

@@ -170,7 +170,7 @@ def prove(
     parts = {model.name: contenders_for(model, backends(), task, dtype, hardware) for model in models}
     for model in models:
         _refuse(model, *parts[model.name])
-    if output_dir and output_dir.exists() and any(output_dir.iterdir()):  # old files could pass as new ones
+    if output_dir and output_dir.exists() and any(output_dir.iterdir()):  # old files could be mistaken for new files
         raise RequestError(
             "the folder is not empty", where=f"--output_dir={output_dir}", next_command="--output_dir="
         )

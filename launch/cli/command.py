@@ -144,7 +144,7 @@ def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
 
 
 def _parse(command: Command) -> list[str]:
-    # absl's --help would list dozens of absl's own flags; this one shows only the flags of the command.
+    # absl's --help would list dozens of absl's own flags. Stepmark's shows only the flags of the command.
     if wants_help(command.arguments):
         output.text_only(_help(command))
         sys.exit(0)

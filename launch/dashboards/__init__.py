@@ -1,1 +1,1 @@
-"""TensorBoard's server, and the first page that its address shows."""
+"""TensorBoard's server, and the first page that the server shows."""

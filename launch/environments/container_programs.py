@@ -39,7 +39,7 @@ class Program(Value, frozen=True):
     gives_gpus: bool = True  # whether NVIDIA's Container Toolkit is set up for this program
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run one of the program's commands and return its output; RequestError if it does not answer."""
+        """Run one of the program's commands and return its output. Raise RequestError if the program is silent."""
         return _ask(self.path, *words)
 
 

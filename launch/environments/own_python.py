@@ -1,4 +1,4 @@
-"""The interpreters that a site or --python names: refuse unusable ones, and record the origin of the others."""
+"""The user's interpreters, from a site or --python: refuse unusable interpreters, and record the origin of others."""
 
 import os
 import sys

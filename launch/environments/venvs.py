@@ -34,7 +34,7 @@ class Venv(Runtime):
     """A virtual environment that Stepmark creates."""
 
     def refuse(self) -> None:
-        """Refuse a driver that is too old on this machine. It cannot check the drivers of a cluster's nodes."""
+        """Refuse a driver that is too old on this machine. The drivers of a cluster's nodes are unknown here."""
         if self.benchmark.site.slurm is None and self.benchmark.hardware.platform == "cuda":
             from benchmarks.machine import refusals
             from launch.machine import machine_gpus

@@ -61,7 +61,7 @@ def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
 
 
 def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> JobOptions:
-    """Return the options; unless the user passed a time limit, it is NVIDIA's WALLTIME for one experiment."""
+    """Return the options with a time limit: the user's, otherwise NVIDIA's WALLTIME for one experiment."""
     one = benchmark.settings.knobs.get("WALLTIME_RUNANDTIME")
     if typed or not one:
         return options

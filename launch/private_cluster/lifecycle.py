@@ -251,7 +251,7 @@ def _stop(name: str, say: Say) -> int:
         raise RunError(
             f"{len(left)} processes of the private cluster '{name}' did not end",
             where=", ".join(f"{process.program} {process.pid}" for process in left[:5]),
-            why="they were killed, but the kernel still lists them; try again later",
+            why="the processes were killed, but the kernel still lists them; try again later",
             next_command=f"python launch/cluster.py down --name={name}",
         )
     site_file(name).unlink(missing_ok=True)

@@ -108,7 +108,7 @@ def best_naming() -> Naming:
     raise RequestError(
         "this user cannot create namespaces, which give each node its own name",
         where="unshare --mount --uts",
-        why="the machine allows them only to root, or forbids them in containers; run the command as root",
+        why="the machine allows namespaces only to root, or forbids them in containers; run the command as root",
     )
 
 

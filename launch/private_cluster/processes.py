@@ -82,11 +82,11 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
     return Process(int(entry.name), int(fields[1]), program, kind, owner)
 
 
-# --- ending them ---------------------------------------------------------------------------------
+# --- ending processes ----------------------------------------------------------------------------
 
 
 def end(find: Callable[[], list[Process]], stop_seconds: float = STOP_SECONDS) -> list[Process]:
-    """Terminate all processes that `find` returns, then kill the rest. Return those that remain."""
+    """Terminate all processes that `find` returns, then kill the rest. Return the processes that remain."""
     begun = time.monotonic()
     asked: set[int] = set()
     # Call `find` twice, because one call can miss a process that forks while /proc is read.

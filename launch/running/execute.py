@@ -208,7 +208,7 @@ class StepSink:
             return self
         except OSError:  # a file system without locks
             pass
-        # Remove the steps that an earlier launcher wrote: this one reads all steps again from the raw files.
+        # Remove the steps that an earlier launcher wrote. This launcher reads all steps again from the raw files.
         os.ftruncate(self._descriptor, 0)
         self._begin_events()
         return self

@@ -1,1 +1,1 @@
-"""Runs on a Slurm cluster: the job's options, its script, its submission, and the collection of its result."""
+"""Runs on a Slurm cluster: the options, script and submission of the job, and the collection of the result."""

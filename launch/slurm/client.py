@@ -107,7 +107,7 @@ class Slurm:
         return parsing.queue_states(self._commands.ask_about_jobs(command))
 
     def ends(self, job_ids: Sequence[str]) -> dict[str, list[SchedulerEnd]]:
-        """Return how each attempt of each job ended, in order, from the accounting or else from the controller.
+        """Return how each attempt of each job ended, in order, from the accounting or, otherwise, the controller.
 
         For a job that has not ended, return its current state. For an unknown job, return UNKNOWN and the reason.
         """

@@ -132,7 +132,7 @@ def job_plan(benchmark: Benchmark, backend: Backend, options: JobOptions, *, con
     before = [check] if check is not None else []
     if container and (benchmark.nodes > 1 or check is None):
         # Pyxis unpacks the image on each node that does not have a container with the job's name yet. Phases and
-        # samplers only join that container, because two that unpack it at once on one node would collide.
+        # samplers only join that container, because two programs that unpack it on one node at once would collide.
         unpack = Phase(
             name=UNPACK,
             command=["true"],
@@ -303,7 +303,7 @@ def shell_word(text: str) -> str:
 
 
 def _joined(words: list[str], width: int = 100) -> list[str]:
-    """Return the words in lines: those before the first `key=value` on one line, then one word per line."""
+    """Return the words in lines: one line for the words before the first `key=value`, then one line per word."""
     head = next((place for place, word in enumerate(words) if "=" in word), len(words))
     if len(" ".join(words[:head])) > width:
         head = 0

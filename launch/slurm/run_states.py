@@ -156,7 +156,7 @@ def find_job(folder: RunFolder, slurm: Slurm) -> str | None:
 def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:
     if not row.job_ids:
         row.state = "not submitted"
-        row.detail = f"the launcher ended too early; to submit the job: sbatch {row.folder.path}/job.sbatch"
+        row.detail = f"the launcher ended before it submitted the job; next: sbatch {row.folder.path}/job.sbatch"
     elif in_queue is None:
         try:
             backend = find_backend(row.folder.benchmark().backend)

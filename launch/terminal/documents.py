@@ -10,7 +10,7 @@ from benchmarks.values import Plan, Value
 
 
 class Why(Value, frozen=True):
-    """The parts of an error or a refusal; unused ones are empty."""
+    """The parts of an error or a refusal. Unused parts are empty."""
 
     what: str
     where: str = ""
