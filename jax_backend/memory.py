@@ -1,5 +1,5 @@
-"""How MaxText stores the state of a training step, by default in float32 and sharded like its weights, and what it
-recomputes instead of storing it."""
+"""The memory of MaxText's training step: the type and the sharding of its state (by default float32, sharded like the
+weights), and the results that it recomputes instead of storing."""
 
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import FLOAT32_BYTES, LOGIT_COPIES, compute_bytes

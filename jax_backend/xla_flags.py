@@ -140,7 +140,7 @@ def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
             yield RequestError(
                 f"XLA has no flag {name}",
                 where=f"--set={name}={value}",
-                why="; ".join(filter(None, ["current versions abort", _known_to(row), row.note])),
+                why="; ".join(filter(None, ["current versions of XLA abort on it", _known_to(row), row.note])),
                 next_command=" ".join([f"--set={name}", *instead]),
             )
 

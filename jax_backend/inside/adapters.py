@@ -4,7 +4,7 @@ With `lora.enable_lora`, MaxText's loop trains only adapters but does not create
 and MaxText exits 0. So this module, loaded by path, passes each new model to MaxText's function that adds adapters.
 """
 
-# Any odd number: products with it modulo 2 ** 32 all differ, so the fingerprint depends on the place of each number.
+# Any odd number: products with it modulo 2 ** 32 all differ, so the fingerprint depends on every number's position.
 PLACE = 2_654_435_761
 
 

@@ -19,12 +19,12 @@ _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _SHAPE = re.compile(r"[a-z]+\w*\[[\d,]*\]")
 HOPS = 4  # how many operands to follow back from an instruction without a name
-# Instructions with these opcodes only forward a buffer. Another value in the same place describes its content better.
+# Instructions with these opcodes only forward a buffer. Another value at the same position describes it better.
 _PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bitcast", "copy", "opt-barrier", "call"})
 
 
 class PlacedBuffer(NamedTuple):
-    """A value and its place in memory."""
+    """A value and its position in memory."""
 
     name: str
     allocation: int
@@ -59,7 +59,7 @@ def held_at_the_peak(assignment, values, live_ranges):
     allocations, placed = _placed(assignment)
     makers, needed = _makers(values), _needed(live_ranges)
     temporary = {number for number, (_, kind) in allocations.items() if kind.startswith("preallocated-temp")}
-    first_of = {value.allocation: value for value in reversed(placed)}  # for an argument: its place in the state
+    first_of = {value.allocation: value for value in reversed(placed)}  # names an argument's place in the state
     begin = [
         _held(first_of[number], size, makers, argument=True)
         for number, (size, kind) in allocations.items()

@@ -87,7 +87,7 @@ def facts(options, device_state, program, adapters=None):
     from flax import nnx
 
     def counted(kind):
-        """Return the number of parameters of a kind, counted in the arrays."""
+        """Return the number of parameters of a type, such as nnx.Param, from the sizes of the arrays."""
         return sum(x.size for x in jax.tree.leaves(nnx.state(device_state["state"]["model"], kind)))
 
     mesh = device_state["mesh"].shape

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from launch.running.runners import Runner
 
 FAILED_STARTS = 2  # after this many failures in a row, assume that the site is broken, and start no other run
-FIRST_WAIT_SECONDS = 1.0  # between the first two questions about the runs; longer until a run ends
+FIRST_WAIT_SECONDS = 1.0  # the first pause between queries of the runs; later pauses are longer
 LONGEST_WAIT_SECONDS = 15.0
 LONGEST_SILENCE_SECONDS = 600.0  # long enough for a restart of Slurm's controller
 

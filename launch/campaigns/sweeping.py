@@ -1,7 +1,7 @@
 """Run the cells of a sweep with a limit on queued runs, and print a table. Only one launcher may run a sweep.
 
-A Runner runs one benchmark at a site. The sweep records the name of a run before the run starts, so that after a
-killed launcher, the next launcher finds every run.
+A Runner runs one benchmark at a site. The sweep records the name of a run before the run starts. If the launcher is
+killed, the next launcher can therefore find every run.
 """
 
 import contextlib

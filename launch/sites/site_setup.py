@@ -22,7 +22,7 @@ from launch.slurm.waiting import Limits, run_parts
 from launch.terminal import documents
 from launch.terminal.output import answer
 
-ANSWER_SECONDS = 10.0  # how long an unanswered question to Slurm is retried
+ANSWER_SECONDS = 10.0  # how long a query that Slurm does not answer is retried
 MINUTES_AN_IMAGE = 60  # to download 20 GB from a registry and pack them again
 QUIET_SECONDS = 1800.0
 QUEUE_SECONDS = 3600.0

@@ -29,7 +29,7 @@ def of_the_cluster(
     """Yield every reason why the job could never run. Add other remarks to `notes`."""
     yield from _unseen_places(benchmark, run_parent, image)
     names = options.partition.split(",") if options.partition else [None]
-    # Ask the three questions at once, so that the user waits only for the slowest.
+    # Run the three queries in parallel, so that the user waits only for the slowest query.
     with ThreadPoolExecutor(max_workers=3) as pool:
         asked_partitions = [pool.submit(slurm.partition, name) for name in names]
         asked_nodes = pool.submit(slurm.all_nodes)

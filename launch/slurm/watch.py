@@ -27,9 +27,9 @@ from launch.slurm.collect import collect
 from launch.slurm.parsing import explain, permanent_reason
 from launch.slurm.run_states import find_job, quiet_limit
 
-WATCHING_PATIENCE = 2.0  # short, because no steps are read while a question to Slurm is retried
+WATCHING_PATIENCE = 2.0  # short, because no steps are read while a query to Slurm is retried
 LOOK_SECONDS = 0.5  # between two reads of the shared folder
-FIRST_ASK_SECONDS = 1.0  # between the first two questions to Slurm; each later pause is longer
+FIRST_ASK_SECONDS = 1.0  # the first pause between queries to Slurm; later pauses are longer
 LONGEST_ASK_SECONDS = 20.0
 GROWTH = 1.4
 GIVE_UP_SECONDS = 600.0  # after this long without an answer from Slurm or a step, stop following the run
