@@ -532,13 +532,13 @@ class WorkerFacts(Value, frozen=True):
     """The facts that a worker recorded inside the framework, once, before the first step."""
 
     rank: int
-    process_count: int | None  # None here and below: the framework's log is the only source and does not state it
-    device_count: int | None
+    process_count: int
+    device_count: int
     local_device_count: int
-    device_kind: str | None
+    device_kind: str
     platform: str
-    parameters: int | None
-    trainable_parameters: int | None
+    parameters: int
+    trainable_parameters: int
     mesh: dict[str, int]
     versions: dict[str, str]
     argv: list[str]
@@ -717,7 +717,6 @@ class Storage(Value, frozen=True):
     unneeded_activations: frozenset[str] = frozenset()  # activations that only a frozen weight's gradient would need
     score_bytes: int = 8  # bytes of a written attention score: in float32, with its softmax
     dummy_gradients: bool = False  # a placeholder per weight shape stays, because gradients go straight to a buffer
-    head_gradient_waits: bool = False  # the head's gradient is kept until the embedding's, because both share a table
     absent_layers: int = 0  # layers whose activations are offloaded to the host's memory
     whole_activations: frozenset[str] = frozenset()  # activations that no device of a tensor group shards
     tables_on_every_stage: bool = False  # every stage has embedding and head; the stages share the tokens of both

@@ -156,8 +156,7 @@ def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
 
 def lacks_transformer_engine(benchmark: Benchmark) -> bool:
     """Return whether the run trains without Transformer Engine, which virtual environments do not have."""
-    in_venv = benchmark.site.runtime == "venv" and not needs_transformer_engine(benchmark)
-    return benchmark.hardware.kind == "cpu" or in_venv
+    return megatron.lacks_transformer_engine(benchmark, needs_transformer_engine(benchmark))
 
 
 def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
@@ -191,12 +190,8 @@ def variables(benchmark: Benchmark) -> dict[str, str]:
 
 def plan(benchmark: Benchmark) -> Plan:
     cache = hub_home(benchmark.site)
-    perf = profiles.perf_phase(
-        benchmark, command(benchmark), variables(benchmark), [f"{cache}:{cache}"] if cache else []
-    )
-    unfused = benchmark.hardware.kind != "cpu" and lacks_transformer_engine(benchmark)
-    notes = [megatron.UNFUSED_ATTENTION] if unfused else []
-    return Plan(backend=benchmark.backend, environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)
+    needs, mounts = needs_transformer_engine(benchmark), [f"{cache}:{cache}"] if cache else []
+    return profiles.plan(benchmark, ENVIRONMENT_NAME, command(benchmark), variables(benchmark), needs, mounts)
 
 
 def command(benchmark: Benchmark) -> list[str]:

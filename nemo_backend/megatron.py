@@ -1,6 +1,6 @@
 """Code that the engines on Megatron-core share: dimensions, fp8, pipeline schedules, data on disk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +64,13 @@ def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[Request
             why=f"supported scalings: {', '.join(possible) or 'none'}; the speed depends on the choice",
             next_command=f"--set={setting}={possible[0]}" if possible else "--dtype=bf16",
         )
+
+
+def lacks_transformer_engine(benchmark: Benchmark, needs: Mapping[str, str]) -> bool:
+    """Return whether the run trains without Transformer Engine. Only containers have it; `needs` are its features
+    that the run uses.
+    """
+    return benchmark.hardware.kind == "cpu" or (benchmark.site.runtime == "venv" and not needs)
 
 
 # --- hardware -----------------------------------------------------------------------------------

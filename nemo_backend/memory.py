@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from benchmarks.model.capacity import FLOAT32_BYTES, compute_bytes
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
-from benchmarks.values import Benchmark, Lora, NumberBytes, Recompute, Scalar, Storage
-from nemo_backend import layout
-from nemo_backend.bridge_planning import is_benchmark_recipe, lacks_transformer_engine
+from benchmarks.values import Benchmark, NumberBytes, Recompute, Scalar, Storage
+from nemo_backend import bridge_planning, layout, megatron, planning
+from nemo_backend.bridge_planning import is_benchmark_recipe
 from nemo_backend.layout import FSDP
-from nemo_backend.planning import attends_by_megatron
 
 # Estimated share of a GPU's memory for tensors. CUDA's context, NCCL's buffers and fragmentation take the rest.
 USABLE = 0.94
@@ -53,16 +52,19 @@ Settings = Mapping[str, Scalar]  # settings of the model or the optimizer, by Me
 def storage(benchmark: Benchmark) -> Storage:
     engine, share, knobs = benchmark.engine, benchmark.parallelism, benchmark.settings.knobs
     model, optimizer = (below(place, knobs) for place in PLACES[engine])
-    on_bridge, whole = engine == "bridge", benchmark.dtype == "fp32"
+    whole = benchmark.dtype == "fp32"
     distributed = is_distributed(benchmark)
     again = _recomputed_layers(benchmark, model)
     modules = _modules(model)
-    fused = not (lacks_transformer_engine if on_bridge else attends_by_megatron)(benchmark)
+    needs = (bridge_planning if engine == "bridge" else planning).needs_transformer_engine(benchmark)
+    fused = not megatron.lacks_transformer_engine(benchmark, needs)
     trained = benchmark.lora is None
-    unneeded = frozenset() if trained else _unneeded(benchmark.lora)
+    targets = frozenset(benchmark.lora.targets if benchmark.lora else ())
+    unneeded = frozenset(name for name, matrices in INPUT_OF.items() if not (trained or matrices & targets))
+    one_byte = ONE_BYTE if trained else frozenset(SHARES.values()) | unneeded
     return Storage(
         saved_activations=_saved(benchmark, modules, unneeded, fused=fused),
-        one_byte_activations=_one_byte(benchmark, unneeded),
+        one_byte_activations=one_byte if benchmark.dtype == "fp8" else frozenset(),
         numbers=NumberBytes(
             weight_bytes=4 if whole else 2,
             gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,
@@ -82,7 +84,6 @@ def storage(benchmark: Benchmark) -> Storage:
         whole_activations=_whole(benchmark, unneeded),
         unneeded_activations=unneeded,
         dummy_gradients=trained and fused and bool(model.get("gradient_accumulation_fusion", True)),
-        head_gradient_waits=trained and benchmark.model.tied_embeddings and share.pipeline == 1,
         uncounted=_uncounted(benchmark, modules),
     )
 
@@ -93,26 +94,16 @@ def shards_sequences(benchmark: Benchmark) -> bool:
     return bool(benchmark.settings.knobs.get(f"{layout.PLACES[benchmark.engine]}.sequence_parallel", implied))
 
 
-def _unneeded(lora: Lora | None) -> frozenset[str]:
-    targets = set(lora.targets) if lora else set()
-    return frozenset(name for name, matrices in INPUT_OF.items() if lora and not matrices & targets)
-
-
 def _saved(benchmark: Benchmark, modules: set[str], unneeded: frozenset[str], *, fused: bool) -> frozenset[str]:
     found = ALL_ACTIVATIONS.difference(unneeded, *(NOT_KEPT.get(name, frozenset()) for name in modules))
     if not fused:
         found |= {"rotated"}
-    if benchmark.dtype == "fp8" and benchmark.lora is None and _scaling(benchmark) == "delayed":
+    scaling = benchmark.settings.knobs.get(FP8_RECIPES[benchmark.engine])
+    if benchmark.dtype == "fp8" and benchmark.lora is None and scaling == "delayed":
         found |= {"context_in_fp8"}  # with other scalings, no copy of attention's output is kept in fp8
     if benchmark.lora and shards_sequences(benchmark):
         found |= {share for name, share in SHARES.items() if name in found}
     return found
-
-
-def _one_byte(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
-    if benchmark.dtype != "fp8":
-        return frozenset()
-    return ONE_BYTE if benchmark.lora is None else frozenset(SHARES.values()) | unneeded
 
 
 def _whole(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
@@ -120,10 +111,6 @@ def _whole(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
     if not shards_sequences(benchmark):
         return HIDDEN_STATES
     return frozenset(SHARES) - unneeded if benchmark.lora else frozenset()
-
-
-def _scaling(benchmark: Benchmark) -> Scalar | None:
-    return benchmark.settings.knobs.get(FP8_RECIPES[benchmark.engine])
 
 
 def is_distributed(benchmark: Benchmark) -> bool:

@@ -201,10 +201,8 @@ def variables(benchmark: Benchmark) -> dict[str, str]:
 
 
 def plan(benchmark: Benchmark) -> Plan:
-    perf = profiles.perf_phase(benchmark, worker_command(benchmark), variables(benchmark))
-    unfused = benchmark.hardware.kind != "cpu" and attends_by_megatron(benchmark)
-    notes = [megatron.UNFUSED_ATTENTION] if unfused else []
-    return Plan(backend="nemo", environment_name=ENVIRONMENT_NAME, phases=[perf], notes=notes)
+    needs = needs_transformer_engine(benchmark)
+    return profiles.plan(benchmark, ENVIRONMENT_NAME, worker_command(benchmark), variables(benchmark), needs)
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
@@ -277,16 +275,6 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
         if benchmark.settings.knobs.get(name, usual):
             found[f"{name}=true"] = f"--set={name}=false"
     return found
-
-
-def attends_by_megatron(benchmark: Benchmark) -> bool:
-    """Return whether attention is Megatron's own, with PyTorch's matmuls, because Transformer Engine is missing.
-
-    NeMo uses Transformer Engine if it is installed; virtual environments do not have it.
-    """
-    if benchmark.hardware.kind == "cpu":
-        return True
-    return benchmark.site.runtime == "venv" and not needs_transformer_engine(benchmark)
 
 
 def _data(benchmark: Benchmark) -> Iterator[RequestError]:

@@ -10,16 +10,22 @@ from benchmarks.request.profiling import (
     under_nsys,
 )
 from benchmarks.text import spans_text
-from benchmarks.values import Benchmark, Phase, Profiling
+from benchmarks.values import Benchmark, Phase, Plan, Profiling
+from nemo_backend import megatron
 
 NSYS = "nsys"
 NCCL = "nccl"
 
 
-def perf_phase(
-    benchmark: Benchmark, command: list[str], environment: Mapping[str, str], mounts: Sequence[str] = ()
-) -> Phase:
-    """Return a phase with one process per GPU (or CPU device), under nsys if the benchmark records a profile."""
+def plan(
+    benchmark: Benchmark,
+    environment_name: str,
+    command: list[str],
+    environment: Mapping[str, str],
+    needs: Mapping[str, str],
+    mounts: Sequence[str] = (),
+) -> Plan:
+    """Return the plan: a process per device, under nsys for a profile. `needs`: of Transformer Engine."""
     profiling = benchmark.instruments.profiling
     if profiling is not None:
         report = f"{{phase_dir}}/{report_name(benchmark)}"
@@ -27,7 +33,7 @@ def perf_phase(
     traced = (
         nccl_trace_environment() if benchmark.instruments.profile == NCCL else {}
     )  # last, so that the site's variables cannot replace them
-    return Phase(
+    perf = Phase(
         name="perf",
         command=command,
         environment={**environment, **traced},
@@ -38,6 +44,9 @@ def perf_phase(
         programs=[NSYS] if profiling else [],
         mounts=list(mounts),
     )
+    unfused = benchmark.hardware.kind != "cpu" and megatron.lacks_transformer_engine(benchmark, needs)
+    notes = [megatron.UNFUSED_ATTENTION] if unfused else []
+    return Plan(backend=benchmark.backend, environment_name=environment_name, phases=[perf], notes=notes)
 
 
 def worker_command(benchmark: Benchmark, worker: str, own: list[str], settings: list[str]) -> list[str]:

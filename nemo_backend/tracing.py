@@ -38,6 +38,7 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
     storage = memory.storage(benchmark)
     given = memory.below(memory.PLACES[engine][0], knobs)
     fused = not storage.writes_attention_scores
+    group = int(given.get("microbatch_group_size_per_vp_stage", share.pipeline))
     model: dict[str, Scalar] = {
         "gradient_accumulation_fusion": fused,
         "cross_entropy_loss_fusion": True,
@@ -55,7 +56,8 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
         parallelism={axis: size for axis, size in to_builtins(share).items() if axis != "fsdp"},
         stages=list(range(share.pipeline)),
         micro_batches=batch.gradient_accumulation,
-        traced_micro_batches=_traced_micro_batches(benchmark, given),
+        # Enough to fill the pipeline twice, because further ones add no memory.
+        traced_micro_batches=min(batch.gradient_accumulation, 2 * max(group, share.pipeline)),
         micro_batch_size=batch.micro_batch_size,
         sequence_length=batch.sequence_length,
         dtype=benchmark.dtype,
@@ -82,13 +84,6 @@ def _refuse(benchmark: Benchmark) -> None:
             why="a trace does not follow tensors that move between replicas (FSDP) or to the host (offloading)",
             next_command="python launch/plan.py estimate --help",
         )
-
-
-def _traced_micro_batches(benchmark: Benchmark, model: dict[str, Scalar]) -> int:
-    """Return enough micro-batches to fill the pipeline twice, because further ones add no memory."""
-    share, all_of_them = benchmark.parallelism, benchmark.batch.gradient_accumulation
-    group = int(model.get("microbatch_group_size_per_vp_stage", share.pipeline))
-    return min(all_of_them, 2 * max(group, share.pipeline))
 
 
 def _adapters(benchmark: Benchmark) -> dict[str, object]:

@@ -5,11 +5,12 @@ A trace runs a framework's own training step with tensors that have no data, onc
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from benchmarks.compilation.program import Kind, StepProgram
 from benchmarks.model import flops, ledger
-from benchmarks.values import Benchmark, Model, Value
+from benchmarks.values import Benchmark, Value
 
 PARAMETERS, KEPT, LOGITS, TEMPORARIES = "parameters", "kept activations", "logits", "temporaries"
 # Kind of memory -> the corresponding parts of the formula (capacity.memory_by_part); the last kind has all others.
@@ -187,15 +188,13 @@ def planned_flops(benchmark: Benchmark) -> dict[str, float]:
     of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen weight has no gradient
     core = 3 * ledger.forward_flops(model, length)["context"] * model.layers
     of_a_token = {
-        **{layer: of_a_weight * model.layers * _numbers(model, matrix) for layer, matrix in MATRICES.items()},
+        **{
+            layer: of_a_weight * model.layers * prod(flops.LAYER_MATRICES[matrix](model))
+            for layer, matrix in MATRICES.items()
+        },
         CORE: core,
         HEAD: of_a_weight * flops.embedding_parameters(model),
     }
     if benchmark.lora:
         of_a_token[ADAPTERS] = flops.FLOPS_PER_WEIGHT * flops.adapter_parameter_count(model, benchmark.lora)
     return {layer: amount * benchmark.tokens_per_step for layer, amount in of_a_token.items()}
-
-
-def _numbers(model: Model, matrix: str) -> int:
-    numbers_in, numbers_out = flops.LAYER_MATRICES[matrix](model)
-    return numbers_in * numbers_out

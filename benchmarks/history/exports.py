@@ -37,7 +37,11 @@ def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
     """Return the runs as a table. `every` has the paths of all runs in the folder, including runs not shown."""
     groups: dict[str, list[FinishedRun]] = {}
     for entry in listing.runs:
-        groups.setdefault(_group_title(entry), []).append(entry)
+        of = entry.benchmark
+        title = (
+            f"{of.model} {of.task} {of.dtype} · {of.backend} ({of.engine}) · {of.gpus} x {of.hardware} · {of.site}"
+        )
+        groups.setdefault(title, []).append(entry)
     lines: list[str] = []
     paths = [entry.path for entry in listing.runs]
     names = short_names([path for path in paths if "/" not in path], every)
@@ -52,19 +56,11 @@ def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
 
 def _rows(entries: Sequence[FinishedRun], names: Mapping[str, str]) -> list[str]:
     cells = [("when", "status", *NAMED, "run")]
-    cells += [(_start_text(entry), entry.status, *_figures(entry), names[entry.path]) for entry in entries]
+    starts = [entry.started[:16].replace("T", " ") or NOTHING for entry in entries]
+    cells += [(at, one.status, *_figures(one), names[one.path]) for at, one in zip(starts, entries, strict=True)]
     heading, *rows = columns(cells)
     notes = [[f"    {note}" for note in _notes(entry)] for entry in entries]
     return [heading, *(line for row, under in zip(rows, notes, strict=True) for line in (row, *under))]
-
-
-def _group_title(entry: FinishedRun) -> str:
-    of = entry.benchmark
-    return f"{of.model} {of.task} {of.dtype} · {of.backend} ({of.engine}) · {of.gpus} x {of.hardware} · {of.site}"
-
-
-def _start_text(entry: FinishedRun) -> str:
-    return entry.started[:16].replace("T", " ") or NOTHING
 
 
 def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:

@@ -266,11 +266,9 @@ def _why_unknown(
 ) -> dict[str, str]:
     """Return the reason for each null in a run's result, except for the metrics of speed."""
     found = unknown_figures(window, loss, reported)
-    for name in ("parameters", "trainable_parameters"):
-        if facts is None:
-            found[name] = "the worker ended before it created the model"
-        elif getattr(facts, name) is None:
-            found[name] = "the framework's log does not report the number of parameters"
+    if facts is None:
+        why = "the worker ended before it created the model"
+        found |= dict.fromkeys(("parameters", "trainable_parameters"), why)
     if provenance_digest is None:
         found["provenance"] = "the run folder has no provenance.json"
     return found
@@ -302,11 +300,11 @@ def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
     trained = flops.trainable_parameter_count(model, lora)
     found = []
     for fact in record.facts:
-        if fact.parameters not in (None, asked):
+        if fact.parameters != asked:
             found.append(
                 f"rank {fact.rank}: the framework made {fact.parameters:,} parameters, but {model.name} has {asked:,}"
             )
-        if fact.trainable_parameters not in (None, trained):
+        if fact.trainable_parameters != trained:
             found.append(
                 f"rank {fact.rank}: the framework trained {fact.trainable_parameters:,} parameters "
                 f"instead of {trained:,}"

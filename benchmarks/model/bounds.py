@@ -219,6 +219,8 @@ def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: floa
     over = None if compute is None else max(0.0, totals[busiest] - compute)
     parts = []
     for one in moved:
+        factor = one.actual_factor
+        more = "" if factor == 1 else f"; the framework moves {factor:.3g} x as much"
         for link, size in one.bytes_by_link.items():
             if not size:
                 continue
@@ -232,15 +234,11 @@ def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: floa
                     name=name,
                     seconds=seconds,
                     exposed_seconds=None if over is None else share,
-                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s{_traffic_detail(one)}",
-                    really_seconds=one.actual_factor * seconds,
+                    formula=f"{one.formula} = {size / 1e9:.4g} GB at {speeds[link]:g} GB/s{more}",
+                    really_seconds=factor * seconds,
                 )
             )
     return parts
-
-
-def _traffic_detail(moved: Traffic) -> str:
-    return "" if moved.actual_factor == 1 else f"; the framework moves {moved.actual_factor:.3g} x as much"
 
 
 def _seconds(moved: Traffic, link: str, speed: float | None) -> float | None:

@@ -68,9 +68,8 @@ def _on_stage(benchmark: Benchmark, storage: Storage, *, last: bool) -> dict[str
     logits = _bytes_at_the_loss(benchmark, storage) if has_head else 0.0
     scores = attention_score_bytes(benchmark, storage) if storage.writes_attention_scores else 0.0
     working = layer_working_bytes(benchmark, storage)
-    if storage.head_gradient_waits and has_head:
-        scores, working = (size + _table_gradient_bytes(benchmark) for size in (scores, working))
-    lasting = _dummy_gradient_bytes(benchmark) if storage.dummy_gradients else 0.0
+    one_of_each = layer_matmul_weights(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
+    lasting = one_of_each if storage.dummy_gradients else 0.0
     # The loss, the backward pass of an MLP and that of attention happen at different times, so the largest counts.
     return _state(benchmark, storage, parameters) | {
         "gradients": storage.numbers.gradient_bytes * trained_parameters(benchmark, storage, parameters),
@@ -88,18 +87,8 @@ def _bytes_at_the_loss(benchmark: Benchmark, storage: Storage) -> float:
     """Return the larger of two sizes: the logits, or the gradients of the logits and the head together."""
     gradients = compute_bytes(benchmark) * _vocabulary_numbers(benchmark, storage)
     if benchmark.lora is None:
-        gradients += _table_gradient_bytes(benchmark)
+        gradients += embedding_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
     return max(logit_bytes(benchmark, storage), gradients)
-
-
-def _table_gradient_bytes(benchmark: Benchmark) -> float:
-    """Return the bytes of the head's gradient (or the embedding's) in the compute type."""
-    return embedding_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
-
-
-def _dummy_gradient_bytes(benchmark: Benchmark) -> float:
-    """Return the bytes of one gradient for each matrix of a layer."""
-    return layer_matmul_weights(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
 def _in_the_layer_loop(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict[str, float]:
@@ -141,12 +130,13 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
     layers = trained_parameters(benchmark, storage)
     if trains_all:
         layers = stage_layers(benchmark) * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
+    layer_bytes = layer_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
     last_state = tokens_per_device(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
     return {
         "gradients": _accumulated_bytes(benchmark, storage) + storage.numbers.gradient_bytes * layers,
         "gathered_layers": 0.0 if _is_whole(benchmark, storage) else _gathered_layer_bytes(benchmark, storage),
         "gathered_head": _head_bytes(benchmark, loop) if trains_all and not waits else 0.0,
-        "pipelined_layers": loop.pipelined_layers * _layer_bytes(benchmark),
+        "pipelined_layers": loop.pipelined_layers * layer_bytes,
         "attention_scores": attention_score_bytes(benchmark, storage) if storage.writes_attention_scores else 0.0,
         "logits": (one_hot + waits * loop.head_number_bytes) * _vocabulary_numbers(benchmark, storage),
         "workspace": layer_working_bytes(benchmark, storage)
@@ -165,10 +155,6 @@ def _is_whole(benchmark: Benchmark, storage: Storage) -> bool:
     """Return whether a device computes with its weights as they are stored: neither gathered nor in another type."""
     gathered = benchmark.parallelism.fsdp * benchmark.parallelism.context > 1
     return not gathered and storage.numbers.weight_bytes == (storage.numbers.matrix_bytes or compute_bytes(benchmark))
-
-
-def _layer_bytes(benchmark: Benchmark) -> float:
-    return layer_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
 
 
 def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:

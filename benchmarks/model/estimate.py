@@ -94,7 +94,8 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
     unlike = unlike_traits(_traits(asked), row_traits(row, configs))
     kinds = [kind for kind, _ in unlike]
     backend = find_backend(row.backend)
-    settings = sorted(_other_settings(asked))
+    needed = {*BATCH, *SETTINGS.get((asked.engine, asked.task), {}), *find_backend(asked.backend).layout_settings}
+    settings = sorted({*asked.settings.overrides} - needed)  # layout and batch are compared by themselves
     pgle = ["PGLE in the row, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
     scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs in the row, {asked.gpus} here"]
     differs = [words for _, words in unlike] + scale + pgle + [f"--set={name}" for name in settings]
@@ -115,6 +116,8 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
             why = unknown[0] if unknown else "the matmuls"
             return Estimate(seconds=None, why_none=f"a part of the bound is unknown ({why})")
         ratio = found.seconds / other.seconds
+    # The largest error among these kinds of difference; without a kind, that of the scale.
+    errors = [one for one in published.errors if one.kind in (kinds or [SCALE])]
     return Estimate(
         seconds=row.seconds * ratio,
         row=row.name,
@@ -122,20 +125,8 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
         row_seconds=row.seconds,
         ratio=ratio,
         differs=differs,
-        error=None if settings else _error_of(kinds, published.errors),
+        error=None if settings else max(errors, key=lambda one: one.median_percent, default=None),
     )
-
-
-def _error_of(kinds: Sequence[str], errors: Sequence[EstimateError]) -> EstimateError | None:
-    """Return the largest estimate error among these kinds of difference; without a difference, that of the scale."""
-    own = [one for one in errors if one.kind in (kinds or [SCALE])]
-    return max(own, key=lambda one: one.median_percent, default=None)
-
-
-def _other_settings(asked: Benchmark) -> set[str]:
-    """Return the settings that change the recipe's program. Layout and batch settings are compared separately."""
-    needed = SETTINGS.get((asked.engine, asked.task), {})
-    return set(asked.settings.overrides) - {*BATCH, *needed, *find_backend(asked.backend).layout_settings}
 
 
 # --- the nearest row ----------------------------------------------------------------------------

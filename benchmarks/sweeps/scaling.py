@@ -140,10 +140,11 @@ def scaling_kind(scales: Sequence[Scale]) -> ScalingKind:
 def _point(cell: CellRuns, base: CellRuns) -> Point:
     scale, runs = cell.scale, list(cell.counted.values())
     conventions = [f"{run.mfu.convention} of {run.mfu.precision} peak" for run in runs if run.mfu.percent is not None]
+    here, there = _speed(cell), _speed(base)
     figures: dict[str, Any] = {
         "seconds_per_step": _spread([run.metrics.seconds_per_step for run in runs]),
         "mfu_percent": _spread([run.mfu.percent for run in runs]),
-        "efficiency": _efficiency(cell, base),
+        "efficiency": here.median / there.median if here and there else None,
     }
     reasons = {
         "seconds_per_step": _why_null(runs, "seconds_per_step"),
@@ -182,11 +183,6 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 def _speed(cell: CellRuns) -> Spread | None:
     return _spread([run.metrics.tokens_per_second_per_gpu for run in cell.counted.values()])
-
-
-def _efficiency(cell: CellRuns, base: CellRuns) -> float | None:
-    here, there = _speed(cell), _speed(base)
-    return here.median / there.median if here and there else None
 
 
 def _notes(cells: Sequence[CellRuns]) -> list[str]:

@@ -43,14 +43,9 @@ def sites_folder() -> Path:
     return stepmark_home() / "sites"
 
 
-def suites_folder() -> Path:
-    """Return the folder of the user's own suites, one YAML file per suite."""
-    return stepmark_home() / "suites"
-
-
 def configs() -> Configs:
     """Return the checkout's configs with the user's own sites and suites."""
     try:
-        return Configs(own_sites=sites_folder(), own_suites=suites_folder())
+        return Configs(own_sites=sites_folder(), own_suites=stepmark_home() / "suites")
     except RequestError:  # a user without a home folder has no own sites or suites
         return Configs()

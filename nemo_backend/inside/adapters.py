@@ -20,10 +20,6 @@ def without_transformer_engine():
         lora.te = types.SimpleNamespace(Linear=type("NoSuchLinear", (), {}))
 
 
-def are_separate(fields):
-    return any(name in SEPARATE for name in fields["target_modules"])
-
-
 def separate(fields, *, in_order=True):
     """Return NeMo's CanonicalLoRA, corrected to Megatron's order unless `in_order` is false."""
     from nemo.collections.llm.peft import canonical_lora

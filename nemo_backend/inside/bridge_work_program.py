@@ -15,37 +15,14 @@ import worker_kit as kit  # noqa: E402
 shared = kit.load(HERE / "work_program.py")
 worker = kit.load(HERE / "bridge_worker.py")
 
-# Field of a case -> field of Bridge's configuration.
-OF_CASE = {
-    "learning_rate": "optimizer.lr",
-    "adam_beta1": "optimizer.adam_beta1",
-    "adam_beta2": "optimizer.adam_beta2",
-    "adam_epsilon": "optimizer.adam_eps",
-    "weight_decay": "optimizer.weight_decay",
-    "clip_norm": "optimizer.clip_grad",
-    "attention_scale": "model.softmax_scale",
-    "rope_interleaved": "model.rotary_interleaved",
-    "rope_theta": "model.rotary_base",
-    "norm_epsilon": "model.layernorm_epsilon",
-    "adapter_alpha": "peft.alpha",
-}
 # Settings with which one process has the whole optimizer and finds gradients in the parameters.
 PLAIN = {
-    "optimizer.min_lr": 0.0,
-    "optimizer.use_distributed_optimizer": False,
-    "ddp.use_distributed_optimizer": False,
-    "ddp.overlap_grad_reduce": False,
-    "ddp.overlap_param_gather": False,
+    ("optimizer", "min_lr"): 0.0,
+    ("optimizer", "use_distributed_optimizer"): False,
+    ("ddp", "use_distributed_optimizer"): False,
+    ("ddp", "overlap_grad_reduce"): False,
+    ("ddp", "overlap_param_gather"): False,
 }
-
-
-def configuration_for_case(options, case):
-    found = worker.configuration(options)
-    stated = {place: case[name] for name, place in OF_CASE.items() if case.get(name) is not None}
-    for place, value in (PLAIN | stated).items():
-        group, name = place.split(".")
-        setattr(getattr(found, group), name, value)
-    return found
 
 
 class BridgeTraining(shared.Training):
@@ -62,7 +39,9 @@ class BridgeTraining(shared.Training):
 
         if parallel_state.model_parallel_is_initialized():
             destroy_global_state()  # from the previous case
-        found = configuration_for_case(options, case)
+        found = worker.configuration(options)
+        for (group, name), value in (PLAIN | shared.settings_in(case)).items():
+            setattr(getattr(found, group), name, value)
         if found.peft:
             worker.begin_with_random_weights(found, trains_base=case.get("trains_base", False))
         in_order = case.get("adapters_in_order", True)

@@ -74,7 +74,8 @@ def made(settings, group):
 def adapters_of(settings, adapters, **order):
     """Return NeMo's LoRA for Megatron's own matrices, or adapters for the parts of fused ones (adapters.py)."""
     fields = settings["peft"]
-    return adapters.separate(fields, **order) if adapters.are_separate(fields) else made(settings, "peft")
+    is_separate = any(name in adapters.SEPARATE for name in fields["target_modules"])
+    return adapters.separate(fields, **order) if is_separate else made(settings, "peft")
 
 
 def tokenizer_of(vocabulary_size):

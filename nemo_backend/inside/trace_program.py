@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE.parents[1] / "benchmarks" / "inside"))  # no package
 import worker_kit as kit  # noqa: E402
 
 PACKAGES = ["megatron-core", "torch", "nemo-toolkit"]
+IN_A_LAYER = ("self_attention", "mlp", "input_layernorm", "pre_mlp_layernorm")
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # Megatron-core compiles some functions when it is imported
 redirect = kit.load(HERE / "cpu_redirect.py")
@@ -263,7 +264,8 @@ def run_step(job, config, chunks, ledger):
         output = chunk(tokens, positions, None, labels=labels)
         if not kept:
             layers = len(inner(chunk).decoder.layers)
-            kept.update({name: size / layers for name, size in (ledger.kept() - before).items() if in_a_layer(name)})
+            new = (ledger.kept() - before).items()
+            kept.update({name: size / layers for name, size in new if not name or name.startswith(IN_A_LAYER)})
 
         def loss_of(losses):
             loss = losses.float().mean()
@@ -294,10 +296,6 @@ def inner(chunk):
     while hasattr(chunk, "module"):
         chunk = chunk.module
     return chunk
-
-
-def in_a_layer(label):
-    return label == "" or label.startswith(("self_attention", "mlp", "input_layernorm", "pre_mlp_layernorm"))
 
 
 def trace_stage(job, stage):
@@ -333,16 +331,13 @@ def trace_stage(job, stage):
 # --- the jobs ---------------------------------------------------------------------------------------
 
 
-def write_stage(job, stage, file):
-    file.write_text(json.dumps(trace_stage(job, stage)))
-
-
 def trace(job, folder):
     """Trace each stage in a separate process, and write report.json. Return the exit code of a failed stage, or 0."""
     found = []
     for stage in job.stages:
         part = folder / f"stage-{stage}.json"
-        code = kit.in_a_fork(folder / "log", partial(write_stage, job, stage, part))
+        work = partial(trace_stage, job, stage)
+        code = kit.in_a_fork(folder / "log", lambda part=part, work=work: part.write_text(json.dumps(work())))
         if code:
             return code
         found.append(json.loads(part.read_bytes()))

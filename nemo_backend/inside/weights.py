@@ -85,11 +85,6 @@ def of_megatron(weights, sizes):
     return found
 
 
-def parameters_of(gpt):
-    """Return every weight as float32. For a bf16 weight, use the optimizer's copy if it exists."""
-    return {name: array_of(getattr(parameter, "main_param", parameter)) for name, parameter in gpt.named_parameters()}
-
-
 def array_of(tensor):
     return tensor.detach().float().cpu().numpy().copy()
 

@@ -26,26 +26,32 @@ known = load(HERE / "weights.py")
 # --- NeMo's objects ------------------------------------------------------------------------------
 
 
+# Field of a case -> Megatron's group and name. NeMo calls the groups optim.config, model.config and peft.
+OF_CASE = {
+    "learning_rate": ("optimizer", "lr"),
+    "adam_beta1": ("optimizer", "adam_beta1"),
+    "adam_beta2": ("optimizer", "adam_beta2"),
+    "adam_epsilon": ("optimizer", "adam_eps"),
+    "weight_decay": ("optimizer", "weight_decay"),
+    "clip_norm": ("optimizer", "clip_grad"),
+    "attention_scale": ("model", "softmax_scale"),
+    "rope_interleaved": ("model", "rotary_interleaved"),
+    "rope_theta": ("model", "rotary_base"),
+    "norm_epsilon": ("model", "layernorm_epsilon"),
+    "adapter_alpha": ("peft", "alpha"),
+}
+
+
+def settings_in(case):
+    """Return the settings of a case by their group and name."""
+    return {place: case[field] for field, place in OF_CASE.items() if case.get(field) is not None}
+
+
 def settings_for_case(words, case, build):
     """Return the benchmark's settings, with the case's values in place of the benchmark's."""
-    settings = build.grouped(words)
-    settings["optim.config"].update(
-        lr=case["learning_rate"],
-        adam_beta1=case["adam_beta1"],
-        adam_beta2=case["adam_beta2"],
-        adam_eps=case["adam_epsilon"],
-        weight_decay=case["weight_decay"],
-        clip_grad=case["clip_norm"],
-    )
-    model = {
-        "softmax_scale": case.get("attention_scale"),
-        "rotary_interleaved": case.get("rope_interleaved"),
-        "rotary_base": case.get("rope_theta"),
-        "layernorm_epsilon": case.get("norm_epsilon"),
-    }
-    settings["model.config"].update({name: value for name, value in model.items() if value is not None})
-    if case.get("adapter_alpha") is not None:
-        settings["peft"]["alpha"] = case["adapter_alpha"]
+    settings, groups = build.grouped(words), {"optimizer": "optim.config", "model": "model.config", "peft": "peft"}
+    for (group, name), value in settings_in(case).items():
+        settings[groups[group]][name] = value
     return settings
 
 
@@ -63,7 +69,9 @@ class Training:
         self._sizes = known.Sizes(self.gpt.config)
 
     def weights(self):
-        return self.neutral(known.parameters_of(self.gpt))
+        """Return the weights as float32; for bf16 weights, the optimizer's copies if they exist."""
+        own = self.gpt.named_parameters()
+        return self.neutral({name: known.array_of(getattr(one, "main_param", one)) for name, one in own})
 
     def neutral(self, arrays):
         return known.neutral(arrays, self._sizes)
