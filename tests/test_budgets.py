@@ -53,7 +53,7 @@ BUDGETS = {
     "launch/sites": 870,
     "launch/slurm": 2_400,
     "launch/terminal": 490,
-    "nemo_backend": 2_365,
+    "nemo_backend": 2_370,
     "nemo_backend/inside": 2_635,
 }
 PRODUCT_LINES = 50_800
