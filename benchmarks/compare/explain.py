@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "device": ("devices", 82, "device models differ in speed"),
     "image": ("image or lock file", 76, "it holds every library that the step uses"),
     "argument": ("arguments", 74, "it configures the training"),
-    "layout": ("layout as the framework made it", 72, "devices share the work differently"),
+    "layout": ("layout reported by the framework", 72, "devices share the work differently"),
     "program": ("program of the step", 66, "a setting, an argument or code changed the compiled program"),
     "node": ("nodes", 60, "nodes differ in clocks, cooling and place in the network"),
     "machine": ("machines", 58, "the machine feeds the devices or, on a CPU, is the device"),
@@ -129,7 +129,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
             continue
         if not all(known):
             without = " and ".join(name for name, side in zip("AB", known, strict=True) if not side)
-            not_known.append(f"{title}: {without} does not record it")
+            not_known.append(f"{title}: not recorded for {without}")
         elif other_framework and kind in OF_A_FRAMEWORK:
             own.append(title)
         elif differences := list(_of_kind(kind, *known)):

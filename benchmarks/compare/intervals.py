@@ -67,7 +67,7 @@ def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | Non
     from scipy.special import stdtrit
 
     centre = b.centre - a.centre
-    needed = f"an interval needs {FEWEST_RUNS} runs a side, or {FEWEST_RUNS} earlier runs of the same kind"
+    needed = f"an interval needs {FEWEST_RUNS} runs per side, or {FEWEST_RUNS} earlier runs of the same kind"
     if noise is None:
         return Interval(centre, by=f"the noise between equal runs is not known: {needed}")
     if a.low is None or a.high is None or b.low is None or b.high is None:

@@ -32,7 +32,7 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
     batch = f"they differ in {other_batch}" if other_batch else None
     step = f"{batch}: a step holds more tokens on one side; see tokens/s" if batch else None
     ends = sorted({run.benchmark.steps for run in (*a, *b)})
-    other_end = f"the last steps differ: {', '.join(map(str, ends))}" if len(ends) > 1 else None
+    other_end = f"the runs end at different steps: {', '.join(map(str, ends))}" if len(ends) > 1 else None
     other_data = _unequal("data", a[0].benchmark.data, b[0].benchmark.data)
     per_gpu = ComparedMetric(
         "tokens/s per GPU", "tokens/s", lambda run: run.result.tokens_per_second_per_gpu, work, step_time=-1

@@ -78,7 +78,7 @@ def rows(compiled: CompileReport) -> Rows:
         ("matmuls", f"{flops:.5g} FLOPs per device and step"),
         ("traffic", f"{bytes_text(sent)} per device and step, sent in rings"),
         ("XLA flags", compiled.flags.replace(" --", "\n--") or "none"),
-        ("program", f"{compiled.program_sha256[:16]}, of step {compiled.step_sha256[:16]} (SHA-256)"),
+        ("program", f"{compiled.program_sha256[:16]}, compiled from {compiled.step_sha256[:16]} (SHA-256)"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
         *((f"{name} replaced", text) for name, text in compiled.replaced.items()),
     ]
@@ -98,7 +98,7 @@ def _memory(program: Program) -> list[str]:
     ]
 
 
-OF_A_COMPILED_STEP = "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own"
+OF_A_COMPILED_STEP = "memory of a device at the peak of the step, without NCCL's buffers and CUDA's own memory"
 
 
 def memory_grid(program: StepProgram, made: str = "compiled", heading: str = OF_A_COMPILED_STEP) -> Grid:
@@ -139,7 +139,7 @@ def kernels_grid(schedule: Schedule) -> Grid:
         (one.what, one.kind, f"{one.instructions:,}", f"{one.times:,}", f"{one.flops:.4g}")
         for one in kernels(schedule)
     ]
-    titles = ["kernel", "in", "#instructions", "#per step", "#FLOPs per step"]
+    titles = ["kernel", "type", "#instructions", "#per step", "#FLOPs per step"]
     return Grid("matmuls and attention in the compiled program, on one device", titles, rows)
 
 

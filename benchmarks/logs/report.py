@@ -57,7 +57,7 @@ def _nearest(
 ) -> Nearest:
     """Return the published row to compare with, or the reason why there is no such row."""
     if result.status != "valid":
-        return None, "the figures are invalid"
+        return None, "the metrics are invalid"
     from benchmarks.measuring.summary import BenchmarkFigures
     from benchmarks.model.published_rows import read_references
     from benchmarks.references import nearest_reference

@@ -109,7 +109,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
     reached = max(step.step for step in steps)
     reasons = [f"loss not finite in {diverged} of {len(counted)} steps"] if diverged else []
     if missing:
-        reasons.append(f"reached step {reached}, but without {plural(missing, 'step')} of the window")
+        reasons.append(f"reached step {reached}, but the window lacks {plural(missing, 'step')}")
     elif not counted:
         reasons.append(f"reached step {reached}; the window has no counted step")
     if no_seconds and not counted:

@@ -20,7 +20,7 @@ def short_rows(result: Result, benchmark: Benchmark) -> Rows:
     """Return one line for each metric of a successful run: step time, throughput, MFU, and loss or MLPerf target."""
     spread, nulls, rows = result.seconds_per_step, result.null_because, []
     if spread.median is None:
-        rows.append(("Step time", f"not claimed: {nulls.get('seconds_per_step', 'not measured')}"))
+        rows.append(("Step time", f"not reported: {nulls.get('seconds_per_step', 'not measured')}"))
     else:
         ends = f"95% CI {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}, " if spread.ci95 else ""
         rows.append(("Step time", f"{seconds_text(spread.median)}   ({ends}{plural(result.window.counted, 'step')})"))
@@ -104,7 +104,7 @@ def _attempt_rows(result: Result) -> Rows:
 def speed_rows(result: "Result | ForeignResult") -> Rows:
     spread = result.seconds_per_step
     if spread.median is None:
-        return [("seconds/step", "not claimed: " + result.null_because.get("seconds_per_step", "unknown"))]
+        return [("seconds/step", "not reported: " + result.null_because.get("seconds_per_step", "unknown"))]
     interval = (
         f"95% interval {seconds_text(spread.ci95[0])} to {seconds_text(spread.ci95[1])}"
         if spread.ci95

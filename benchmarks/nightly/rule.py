@@ -119,7 +119,7 @@ def judge(
     if alarm == side and not again:
         return _judged(side, Suspicion.CONFIRMED, level, screen, direction, ", as confirmed on an earlier night")
     if len(again) < CONFIRMATIONS:
-        only = f", but only {len(again)} of {CONFIRMATIONS} re-runs exist to confirm it"
+        only = f", but only {len(again)} of {CONFIRMATIONS} re-runs are available to confirm it"
         end = only if reruns is not None else f": {CONFIRMATIONS} re-runs must confirm it"
         return _judged(Verdict.INCONCLUSIVE, Suspicion.OPEN, level, screen, direction, end)
     return _confirm(level, nights, again, screen, direction)
@@ -175,7 +175,7 @@ def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, re
     if abs(mean.distance) + level.reach(mean.variance) < math.log1p(MARGIN):
         end = f": the whole interval is within {MARGIN:.0%}"
         return _judged(Verdict.SAME, suspicion, level, mean, direction, end, lead)
-    end = f": a change of {MARGIN:.0%} is not ruled out at this noise ({100 * level.deviation:.2g}% a night)"
+    end = f": this noise ({100 * level.deviation:.2g}% per night) can hide a change of {MARGIN:.0%}"
     return _judged(Verdict.INCONCLUSIVE, suspicion, level, mean, direction, end, lead)
 
 

@@ -128,7 +128,7 @@ def test_a_failed_result_claims_no_speed(empty_run: RunFolder, add_attempt: Call
     text = table(recompute(empty_run, BACKEND)[0])
     assert "failed\n" in text
     assert "- rank 0 was killed by signal 9 after step 3" in text
-    assert "not claimed: the run failed" in text
+    assert "not reported: the run failed" in text
     assert "tokens/s" not in text
     assert "MFU" not in text
 

@@ -211,7 +211,7 @@ def test_where_nothing_is_published_or_the_figures_are_invalid_it_says_so(log: L
     assert report["reference"] is None
     assert report["no_reference_because"] == "no published result for llama2_tiny pretrain bf16 on cpu"
     report = as_json(log("still.log", step_lines(range(50))), *BENCHMARK)  # of one loss throughout
-    assert (report["reference"], report["no_reference_because"]) == (None, "the figures are invalid")
+    assert (report["reference"], report["no_reference_because"]) == (None, "the metrics are invalid")
 
 
 # --- formats that are data, and patterns ------------------------------------------------------

@@ -138,7 +138,7 @@ def test_a_difference_that_varies_within_a_side_weighs_less() -> None:
 
 def test_what_a_side_does_not_record_is_not_known_and_no_difference() -> None:
     found = causes([run("a", provenance={})], [run("b")], SLOWER)
-    assert "versions: A does not record it" in found.not_known
+    assert "versions: not recorded for A" in found.not_known
     assert not any(text.startswith("versions") for text in found.same)
 
 

@@ -49,7 +49,7 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
 @pytest.mark.parametrize(
     ("events", "rule", "status", "reason", "counted"),
     [
-        (run(range(38)), "35-44", Status.INCOMPLETE, "reached step 37, but without 7 steps of the window", 3),
+        (run(range(38)), "35-44", Status.INCOMPLETE, "reached step 37, but the window lacks 7 steps", 3),
         (SOME_NAN, "35-44", Status.SUCCESS, "loss not finite in 3 of 10 steps", 10),
         (NAN, "35-44", Status.FAILED, "loss not finite in 10 of 10 steps", 10),
         (NAN, "last", Status.FAILED, "loss not finite in 1 of 1 steps", 1),
