@@ -285,7 +285,7 @@ class ProgressReader:
 
 
 def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:
-    """Return the progress. If some steps are not printed, training has ended when the next one would be too late."""
+    """Return the progress. Training has ended if the next step that would be printed is after the last step."""
     numbers = [_number(text) for text in printed[-RECENT:]]
     apart = min((after - before for before, after in pairwise(numbers) if after > before), default=1.0)
     ended = numbers[-1] >= last or numbers[-1] + apart > last
