@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # bound and binding are task.sh's
+# shellcheck shell=bash disable=SC2034 # task.sh uses bound and binding
 # Sourced by task.sh if each task has its own GPU. It sets `bound`, the command that binds a program to the processors
 # and the memory of the GPU's NUMA node, and `binding`, the record of that. A failure here does not end a run.
 
