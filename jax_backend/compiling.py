@@ -37,7 +37,7 @@ PROGRAM = SideProgram(
 def job(name: str, benchmark: Benchmark) -> Job:
     if benchmark.parallelism.context > 1 and benchmark.settings.knobs.get("attention") in (NEEDS_A_DRIVER, STANDS_IN):
         raise RequestError(
-            "a context axis needs a GPU to compile",
+            "a context axis cannot be compiled without a GPU",
             where="--set=ici_context_parallelism, dcn_context_parallelism",
             why="context parallelism uses Transformer Engine, which needs a driver; use a context axis of 1",
         )

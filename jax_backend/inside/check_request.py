@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 EXIT_BROKEN = 1
 EXIT_REFUSED = 2
-SECONDS = 120  # the limit for one client, which takes about 1 s, but longer after the first import from a shared disk
+SECONDS = 120  # for one client: it takes about 1 s, but a first import from a shared disk takes longer
 
 MAKE_A_CLIENT = "from jaxlib import xla_client; xla_client.make_cpu_client()"
 

@@ -87,7 +87,7 @@ def read_report(report: Path, log: Path) -> dict[str, float]:
         with made[0].open(encoding="utf-8-sig", errors="replace", newline="") as stream:
             costs = costs_of(stream)
     if not costs:
-        why = "no kernel ran while it recorded (see rank-0.log), or its --trace had no nvtx"
+        why = "no kernel ran while nsys recorded (see rank-0.log), or --trace did not include nvtx"
         raise Failure(f"nsys's table of {report} has no HLO instruction: {why}")
     return costs
 

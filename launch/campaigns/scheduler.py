@@ -61,7 +61,7 @@ class Scheduler:
         self._quiet = quiet
         self._going: dict[str, Work] = {}
         self._todo: list[Work] = []
-        self._failed_starts = 0  # the present number of failures in a row
+        self._failed_starts = 0  # the current number of failures in a row
         self.start_failed = False
 
     @property

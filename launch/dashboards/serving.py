@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
 
 @contextlib.contextmanager
 def tensorboard(logdir: Path, host: str, port: int) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Start TensorBoard, and yield its address, as soon as it has one, and its process."""
+    """Start TensorBoard. Yield its address, once it is known, and its process."""
     program = Path(__file__).with_name("landing.py")
     command = [sys.executable, "-P", str(program), f"--logdir={logdir}", f"--host={host}", f"--port={port}"]
     command += [f"--samples_per_plugin=scalars={POINTS}", "--window_title=Stepmark"]

@@ -34,7 +34,7 @@ from launch.terminal.places import stepmark_home
 # Variables with these prefixes name paths or devices of the machine, which differ inside a container.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
 GUARD = Path(__file__).with_name("ends_with_launcher.py")
-SIGNALLED = 128  # like a shell, a container that signal N ended has exit code 128 + N
+SIGNALLED = 128  # if signal N ends a container, its exit code is 128 + N, as in a shell
 FIRST_SECONDS = 600  # the first container of an image may take minutes on a slow disk
 
 

@@ -138,7 +138,7 @@ def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
 
 
 def _is_private(group: int) -> bool:
-    """Return whether the group has the user's name: many Linux systems create a private group for each user."""
+    """Return whether the group has the user's name, as the private groups of many Linux systems do."""
     try:
         return grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -41,7 +41,7 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 SOCKETS = "run"  # a link in the cluster's folder to the folder of the sockets, whose path is short
 MACHINE_HOSTS = Path("/etc/hosts")
 CONTROLLER_STOP_SECONDS = 30.0  # enough for the controller to save its jobs
-JOBS_STOP_SECONDS = 15.0  # longer than KillWait in slurm.conf; jobs on a dead node do not end
+JOBS_STOP_SECONDS = 15.0  # longer than KillWait in slurm.conf; limited, because jobs on a dead node do not end
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ def test_instructions_of_other_programs_are_left_out(convert: Convert) -> None:
         ("fail", "nsys failed with exit code 1: nsys (stand-in): ERROR: the report could not be exported"),
         ("no_kernels", "nsys made no table of {report}: SKIPPED: "),
         ("empty", "nsys's table of {report} has no HLO instruction: no kernel ran"),
-        ("no_ranges", "or its --trace had no nvtx"),
+        ("no_ranges", "--trace did not include nvtx"),
         ("other_model", "the profile has no cost for 4 of the 4 collectives of {dump}"),
         ("partial", "the profile has no cost for 1 of the 4 collectives of {dump}: all-gather; XLA would guess"),
     ],

@@ -104,7 +104,7 @@ def plan_text(
             f"{plural(len(cells), 'run')} per night; {CONFIRMATIONS} re-runs per suspect cell, {budget} at most",
             *[f"the control is {cell.name}" for cell in cells if cell.is_control],
             f"metrics with a gate: {gated}; other metrics: {further}",
-            *([f"must detect a change of {suite.must_detect:g}%"] if suite.must_detect else []),
+            *([f"the night must detect a change of {suite.must_detect:g}%"] if suite.must_detect else []),
             "nothing was started (--dry_run)",
         ]
     )
