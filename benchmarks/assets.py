@@ -57,7 +57,7 @@ class Asset(Value, frozen=True):
 
 
 class Needs(Value, frozen=True):
-    """All assets that a backend's runs of a task need for some models."""
+    """All assets that the runs of one backend and one task need, for the models in `models`."""
 
     name: str
     title: str

@@ -74,7 +74,7 @@ flags.DEFINE_float(
     10**7,
 )
 flags.DEFINE_integer("max_jobs", None, "Maximum number of a sweep's jobs in the queue. (default: from the site)")
-flags.DEFINE_boolean("resume", True, "Continue an unfinished sweep with the same flags.")
+flags.DEFINE_boolean("resume", True, "If the newest sweep with the same flags is unfinished, continue it.")
 flags.DEFINE_boolean("skip_refused", False, "Run the valid combinations of a sweep, and list the others.")
 flags.adopt_module_key_flags(request_flags)
 flags.declare_key_flag(output.VERBOSE)

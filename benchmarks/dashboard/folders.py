@@ -70,7 +70,7 @@ def exclusive_update(logdir: Path) -> Iterator[None]:
             raise RequestError(
                 "another user made this dashboard or can write to it",
                 where=str(logdir),
-                why="links in it could let an update change your other files; pass your own --dashboard_dir=DIR",
+                why="a link in this folder could redirect an update to your own files; choose another folder",
                 next_command="--dashboard_dir=",
             )
     if logdir.exists() and not (logdir / STATE).is_dir() and (not logdir.is_dir() or any(logdir.iterdir())):

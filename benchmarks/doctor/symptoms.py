@@ -183,7 +183,7 @@ class Symptoms:
         return found[1] if found else b""
 
     def ranks_named(self, text: bytes, symptom: Symptom) -> list[int]:
-        """Return the silent ranks that the line with the symptom, or a line after it, names."""
+        """Return the silent ranks that a symptom's message names, in its line or in a later one."""
         found = re.search(symptom.names.encode(), b"\n".join(_bare_lines(text)))
         if found is None:
             return []

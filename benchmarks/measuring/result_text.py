@@ -1,4 +1,4 @@
-"""Renders a result as labelled lines: a short form for the end of a run, and the whole for --verbose and its page."""
+"""Renders a result as labelled lines: few for the end of a run, and all for --verbose and the run's page."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

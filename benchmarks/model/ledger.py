@@ -113,7 +113,7 @@ def attribute(
     near = [name for name, value in counted.items() if abs(flops_per_token / value - 1) <= uncertainty]
     shown = f"{flops_per_token / 1e9:.4g} GFLOP per token"
     if near and max(counted[n] for n in near) / min(counted[n] for n in near) - 1 < SAME:
-        others = f" ({' and '.join(near[1:])} counts the same here)" if near[1:] else ""
+        others = f" (the same count as {' and '.join(near[1:])})" if near[1:] else ""
         return Attribution(flops_per_token, near[0], f"{shown}: the convention is {near[0]}{others}")
     if near:
         alike = " and ".join(near)

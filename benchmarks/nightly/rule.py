@@ -75,7 +75,8 @@ class Test(NamedTuple):
 def level_of(logs: Sequence[float]) -> Level:
     """Return the mean and the spread of the baseline nights, with outliers clipped.
 
-    If there are many outliers, as in a bimodal baseline, nothing is clipped: the next night can be as far away.
+    If there are many outliers, as in a bimodal baseline, nothing is clipped, because the next
+    night can be as far from the median.
     Clipping makes the spread too small. The factor 1 + 1/n corrects it for 10 to 20 nights (by simulation).
     """
     middle = statistics.median(logs)

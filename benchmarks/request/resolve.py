@@ -457,7 +457,7 @@ def _misfits(recipe: Recipe, request: Request, hardware: Hardware | None) -> tup
 
 
 def _choose_engine(request: Request, recipes: list[Recipe], backend: Backend) -> str:
-    """Return the typed engine, otherwise the first with a recipe for the task and the model, or only for the task."""
+    """Return the requested engine, or the first that has a recipe for the task and, if possible, for the model."""
     if request.engine is None:
         own = [r for r in recipes if (r.backend, r.task) == (backend.name, request.task)]
         naming = {r.engine for r in own if request.model in r.models}

@@ -87,7 +87,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, Iterable[Ste
 
 
 def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted: bool) -> list[AttemptEnd]:
-    """Return how the attempts of a local run ended. The last attempt ended as the run did."""
+    """Return how the attempts of a local run ended. The run's status is the outcome of the last attempt."""
     *earlier, last = records
     followed = "another attempt followed"
     ends = [

@@ -32,7 +32,7 @@ def settings() -> Iterator[tuple[str, str]]:
     known |= {enum.IntEnum: "int", enum.Enum: "str", BaseModel: "dict"}
 
     def word(annotation: object, value: Any) -> str:
-        """Return the word for a field's type. For the annotation Any, use the type of its value; None means text."""
+        """Return the word for a field's type. If no word fits its annotation, use its default's type."""
         return words.word_of(annotation, known) or known.get(type(value), "str")
 
     derived = set(types.DerivedValues.model_fields) - set(base)

@@ -146,7 +146,7 @@ def _is_private(group: int) -> bool:
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:
-    """Return the environment's name and lock file. The lock file is None if it has changed since."""
+    """Return the environment's name and lock file. `lock_file` is None if it has changed since then."""
     digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
     names = {_lock_digest(lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}

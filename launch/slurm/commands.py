@@ -148,8 +148,7 @@ class Commands:
             raise RequestError(
                 f"site '{self._site.name}' needs {name}, which this machine does not have",
                 where="PATH",
-                why="on a cluster's login node, try `module load slurm`; --dry_run shows the job without Slurm's "
-                "commands",
+                why="on a cluster's login node, try `module load slurm`; --dry_run shows the job and needs no Slurm",
                 next_command=PACKAGES,
             )
         if self._configuration and not Path(self._configuration).is_file():  # Slurm's commands would try for a minute
