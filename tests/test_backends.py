@@ -136,7 +136,7 @@ def test_what_stepmark_fills_itself_is_refused_with_what_to_use_instead(backend:
     for name, instead in backend.reserved_settings.items():
         with pytest.raises(RequestError) as refused:
             sort_settings({name: "1"}, backend)
-        assert refused.value.what == f"{name} is not set directly"
+        assert refused.value.what == f"{name} cannot be set directly"
         assert instead.removeprefix("nothing: ") in refused.value.why
 
 
@@ -144,7 +144,7 @@ def test_what_stepmark_fills_itself_is_refused_with_what_to_use_instead(backend:
 def test_variables_that_would_steer_the_framework_past_the_plan_are_refused(backend: Backend) -> None:
     assert backend.reserved_variables
     for beginning in backend.reserved_variables:
-        with pytest.raises(RequestError, match="is not set directly"):
+        with pytest.raises(RequestError, match="cannot be set directly"):
             sort_settings({f"env.{beginning}": "1"}, backend)
     assert sort_settings({"env.NCCL_DEBUG": "INFO"}, backend)[1] == {"NCCL_DEBUG": "INFO"}
 
@@ -446,11 +446,11 @@ def test_a_third_backend_resolves_and_plans(toy: Configs) -> None:
     (phase,) = backend.plan(benchmark).phases
     assert "nap=0.01" in phase.command
     for settings, message in (
-        ({"naps": "3"}, "naps is not set directly"),
+        ({"naps": "3"}, "naps cannot be set directly"),
         ({"nap_second": "1"}, "did you mean 'nap_seconds'"),
         ({"nap_seconds": "x"}, "is not a finite number"),
         ({"nap_seconds": "2"}, "too deep a sleep"),
-        ({"env.TOY_STORY": "1"}, "TOY_STORY is not set directly"),
+        ({"env.TOY_STORY": "1"}, "TOY_STORY cannot be set directly"),
     ):
         with pytest.raises(RequestError, match=re.escape(message)):
             resolve(Request(backend="toy", model="llama2_tiny", settings=settings), toy, backend)

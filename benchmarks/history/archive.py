@@ -85,7 +85,7 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
     names = [folder.name for folder in folders]
     for folder in folders:
         if not _RUN_NAME.fullmatch(folder.name) or names.count(folder.name) > 1:
-            raise RequestError("two runs have this name, or no run can have it", where=str(folder))
+            raise RequestError("two runs have this name, or it is not a valid name", where=str(folder))
         for path in _files(folder):
             relative = path.relative_to(folder).as_posix()
             if relative.partition("/")[0] == LEFT_OUT:

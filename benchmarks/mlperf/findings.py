@@ -57,7 +57,7 @@ def _errors(run: LoggedRun) -> Iterator[Finding]:
     batches = run.values("global_batch_size")
     if batches and (run.batch is None or len(batches) > 1):
         yield Finding(
-            "error", f"global_batch_size is {first_few([*map(repr, batches)]):.100}, not one count of samples"
+            "error", f"global_batch_size is {first_few([*map(repr, batches)]):.100}, but must be one positive number"
         )
 
 

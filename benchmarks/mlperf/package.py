@@ -70,7 +70,7 @@ def folder() -> Path:
         raise RequestError(
             "mlperf-logging is not installed",
             where="the launcher's environment",
-            why="Stepmark reads MLPerf's checkers and reference points from it",
+            why="Stepmark reads MLPerf's checkers and reference points from this package",
             next_command="make install",
         )
     return Path(found.submodule_search_locations[0])

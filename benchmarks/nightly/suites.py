@@ -64,8 +64,8 @@ def watched(suite: Suite) -> list[WatchedMetric]:
     asked = {**USUAL, **suite.metrics}
     found = [WatchedMetric(METRICS[name], how == "gate") for name, how in asked.items() if how != "none"]
     if not any(one.gates for one in found):
-        why = f"a regression needs a metric that gates; add `metrics: {{{SECONDS}: gate}}`"
-        raise _refusal(suite, "metrics", "gates nothing", why)
+        why = f"only a metric that gates can find a regression; add `metrics: {{{SECONDS}: gate}}`"
+        raise _refusal(suite, "metrics", "has no metric that gates", why)
     return sorted(found, key=lambda one: not one.gates)
 
 

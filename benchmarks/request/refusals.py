@@ -123,6 +123,6 @@ def _refuse_slowdown(benchmark: Benchmark, backend: Backend) -> None:
         raise RequestError(
             f"{backend.title} with engine {benchmark.engine} does not support --inject_slowdown",
             where=f"--inject_slowdown --backend={backend.name} --engine={benchmark.engine}",
-            why="Stepmark runs no code inside its program that could slow a step",
+            why="Stepmark cannot run code inside this program to slow its steps",
             next_command="--inject_slowdown=",
         )

@@ -408,7 +408,7 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         raise RequestError(
             f"backend '{request.backend}' has no recipe for task '{request.task}'{with_engine}",
             where="--task",
-            why=f"it has recipes for: {', '.join(tasks) or 'no task'}",
+            why=f"the backend has recipes for: {', '.join(tasks) or 'no task'}",
             next_command=LIST_COMMAND,
         )
     fitting = [r for r in of_backend if request.model in r.models] + [r for r in of_backend if ANY in r.models]

@@ -54,12 +54,12 @@ def _environment_name(key: str, backend: Backend) -> str:
     refused: list[tuple[bool, str, str]] = [
         (
             name in FILLED_VARIABLES or name.startswith("STEPMARK_"),
-            "is not set directly",
+            "cannot be set directly",
             f"use {FILLED_VARIABLES.get(name, 'flags')}",
         ),
         (
             name.startswith(backend.reserved_variables),
-            "is not set directly",
+            "cannot be set directly",
             f"{backend.title} would read it outside the plan; use the backend's setting with --set=SETTING=VALUE",
         ),
         (
@@ -82,7 +82,7 @@ def _environment_name(key: str, backend: Backend) -> str:
 def _xla_flag(key: str, text: str) -> str:
     """Check an XLA flag. XLA splits XLA_FLAGS at spaces, so a space would break the flag into two."""
     if key in FILLED_XLA_FLAGS:
-        raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=f"use {FILLED_XLA_FLAGS[key]}")
+        raise RequestError(f"{key} cannot be set directly", where=f"--set={key}", why=f"use {FILLED_XLA_FLAGS[key]}")
     if not re.fullmatch("[a-z0-9_]+", key) or re.search(r"\s", text):
         raise RequestError(f"{key}={text}: an XLA flag and its value must not have spaces", where=f"--set={key}")
     return text
@@ -91,8 +91,8 @@ def _xla_flag(key: str, text: str) -> str:
 def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
     advice = backend.reserved_settings.get(key)
     if advice is not None:  # names the replacement, or gives the reason after `nothing: `
-        _, nothing, why = advice.rpartition("nothing: ")
-        raise RequestError(f"{key} is not set directly", where=f"--set={key}", why=why if nothing else f"use {why}")
+        _, none, why = advice.rpartition("nothing: ")
+        raise RequestError(f"{key} cannot be set directly", where=f"--set={key}", why=why if none else f"use {why}")
     types = backend.settings()
     if key not in types:
         raise UnknownName(

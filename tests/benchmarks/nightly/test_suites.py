@@ -95,7 +95,7 @@ def test_what_gates_comes_first_and_none_is_not_watched(
 
 @pytest.mark.parametrize(
     ("metrics", "message"),
-    [({"seconds": "gate"}, "did you mean 'seconds_per_step'?"), ({"seconds_per_step": "watch"}, "gates nothing")],
+    [({"seconds": "gate"}, "did you mean 'seconds_per_step'?"), ({"seconds_per_step": "watch"}, "no metric")],
 )
 def test_figures_that_cannot_be_watched_are_refused(metrics: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError) as caught:
