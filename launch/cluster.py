@@ -5,7 +5,7 @@ Examples:
       start the cluster 'dev'; then run.py --site=dev uses it
   python launch/cluster.py status
   python launch/cluster.py down
-      stop it and everything that runs on it
+      stop the cluster and everything that runs on it
   python launch/cluster.py kill --node=node3
   python launch/cluster.py revive --node=node3
   python launch/cluster.py restart_controller

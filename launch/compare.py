@@ -10,11 +10,11 @@ Examples:
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE
       several conditions per side, and an HTML page
 
-A is the baseline. A side is one of: a run's folder; a folder of runs; a part of the name of only one run in
---output_dir; a list of these with commas; or conditions such as model=llama2_70b or date>=2026-11-01, joined by
-commas, plus signs or spaces. A run must meet all conditions (dtype=bf16,fp8 means either value).
-docs/how-to/compare.md explains the verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the
-sides are not comparable, or, with --fail_on=worse, B is worse.
+A is the baseline. A side is one of: a run's folder; a folder of runs; a unique part of a run's name in --output_dir;
+a list of these with commas; or conditions such as model=llama2_70b or date>=2026-11-01, joined by commas, plus signs
+or spaces. A run must meet all conditions (dtype=bf16,fp8 means either value). docs/how-to/compare.md explains the
+verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the sides are not comparable, or, with
+--fail_on=worse, B is worse.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path

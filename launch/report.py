@@ -161,7 +161,7 @@ def verify_archive(argv: list[str]) -> int:
 
 
 def html(argv: list[str]) -> int:
-    """Write one page about runs, sweeps and nights that works offline.
+    """Write one page about runs, sweeps and nights, which works offline.
 
     python launch/report.py html FILE.html RUN...               runs, nights or the files of sweeps
     """

@@ -60,7 +60,7 @@ flags.DEFINE_string("output_dir", "results", "Folder of the runs; each run gets 
 flags.DEFINE_boolean("dry_run", False, "Show what to expect and the plan; start nothing, write nothing.")
 flags.DEFINE_boolean("list", False, "Show what can be run, filtered by the other flags.")
 flags.DEFINE_boolean("wait", True, "Wait for the result (--nowait: only submit the job; see launch/status.py).")
-flags.DEFINE_multi_string("tag", [], "Word by which you can find the run; repeat for more.")
+flags.DEFINE_multi_string("tag", [], "Label to find the run again; repeat the flag for more.")
 flags.DEFINE_float(
     "inject_slowdown", 0.0, "Slow every step by this fraction to test a gate; 0.5 means 50% slower.", 0, 10
 )

@@ -6,9 +6,9 @@ Examples:
   python launch/status.py --follow RUN
       show the state in the queue, then the steps of a run as they arrive, and its result
   python launch/status.py --cancel RUN
-      cancel its job; the recorded steps are kept
+      cancel the job of a run; the recorded steps are kept
   python launch/status.py --collect RUN
-      make its result from its files and Slurm's record, even if it already has a result
+      make the result of a run from its files and Slurm's record, even if it already has a result
 
 RUN is a run's folder, or a part of its name. The command works from any shell that sees the folder, even after the
 launcher was killed. Exit codes: 0 done (with --follow and --collect: the run is valid); 1 a run failed or Slurm did

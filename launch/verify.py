@@ -13,7 +13,7 @@ Examples:
   python launch/verify.py --equivalence --task=lora
       the same with only adapters trained: with the same rank, alpha and matrices in every backend
 
-RUN is a run's folder, or a part of the name of only one run in --output_dir.
+RUN is a run's folder, or a unique part of a run's name in --output_dir.
 The raw files are benchmark.json, plan.json, provenance.json and attempt-*/. Stepmark makes steps.jsonl and
 result.json from them.
 """

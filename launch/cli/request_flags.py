@@ -25,7 +25,7 @@ flags.DEFINE(Words(TASKS), "task", "pretrain", "Training task. *")
 flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "Program of the backend, if it has several. *")
 flags.DEFINE_string("recipe", None, "Name of a recipe; --list shows all. (default: the first that matches)")
 flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "Precision of the matmuls. *")
-flags.DEFINE_string("hardware", None, "GPU type, such as h100, or cpu; on site local, by default this machine's. *")
+flags.DEFINE_string("hardware", None, "GPU type, such as h100, or cpu. On site local, Stepmark detects the type. *")
 flags.DEFINE_string("gpus", None, "Total number of GPUs; with cpu, number of virtual devices. *")
 flags.DEFINE_string("nodes", None, "Number of nodes; on site local, number of processes. *")
 flags.DEFINE_string("site", None, "Where to run; --list shows the sites. (default: $STEPMARK_SITE, otherwise local)")
@@ -40,7 +40,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "Runtime of a run. (default: from the site)")
 flags.DEFINE_string("python", None, "Path of a Python that has the framework, for --runtime=python.")
-flags.DEFINE_string("measured_peak", None, "File written by launch/peak.py, whose peak MFU and bound also use.")
+flags.DEFINE_string("measured_peak", None, "File of launch/peak.py; MFU and the bound also use its peak.")
 flags.DEFINE_multi_string("set", [], "Override a setting, such as sequence_length=64; repeat for more.")
 
 

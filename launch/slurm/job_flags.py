@@ -16,7 +16,7 @@ flags.DEFINE_string("time", None, "Time limit: minutes, HH:MM:SS or D-HH:MM:SS."
 flags.DEFINE_string("reservation", None, "Reservation of nodes.")
 flags.DEFINE_string("constraint", None, "Node features that the job needs, such as 'h100&ib'.")
 flags.DEFINE_string("nodelist", None, "Nodes that the job must have, such as node[1-4].")
-flags.DEFINE_string("exclude", None, "Nodes to exclude, or a file that lists them (its name needs a slash).")
+flags.DEFINE_string("exclude", None, "Nodes to exclude, or the path of a file that lists them (with a slash).")
 flags.DEFINE_string("segment", None, "Number of nodes that must be in one network block; none: do not request any.")
 flags.register_validator(  # type: ignore[no-untyped-call]
     "segment", lambda value: value in (None, "none") or value.isdecimal(), "must be a number, or the word none"
