@@ -244,7 +244,7 @@ def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"--pgle={benchmark.instruments.pgle} sets {name}",
                 where=f"--set={name}={value}",
-                why="each phase of --pgle needs its own value, to check in XLA's log that XLA reads the profile",
+                why="--pgle needs its own values to make the profile and to check that XLA reads it",
                 next_command=f"--set={name}",
             )
 

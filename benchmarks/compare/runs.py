@@ -13,7 +13,7 @@ from benchmarks.values import Benchmark, Phase
 
 
 class PairPlace(NamedTuple):
-    """The place of a run in a sweep. Runs of one repeat ran one after the other."""
+    """The place of a run in a sweep. The runs of a repeat are consecutive."""
 
     sweep: str
     cell: int

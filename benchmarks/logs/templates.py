@@ -103,7 +103,7 @@ class Template:
         return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
 
     def beginning(self) -> "Template":
-        """Return the part that identifies a step line: up to the fixed text after the step, or the whole template."""
+        """Return the start that identifies a step line, through the text after the step; all if that has no text."""
         last = next((at for at, part in enumerate(self.parts) if part[0] == "step"), -1)
         texts = [f"{{{field}}}" if field else dots or blank or literal for field, dots, blank, literal in self.parts]
         after = last + 1

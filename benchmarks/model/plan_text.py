@@ -123,5 +123,5 @@ def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     again, total = ledger.recomputed_flops_per_token(*work), ledger.hardware_flops_per_token(*work)
     return [
         ("recomputed", f"{again * length:.5g} per sequence{where}: {', '.join(parts)}"),
-        ("hardware", f"{total * length:.5g} per sequence, {again / (total - again):+.1%} of {first}: for HFU"),
+        ("hardware", f"{total * length:.5g} per sequence for HFU ({first} {again / (total - again):+.1%})"),
     ]

@@ -111,7 +111,7 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     matrices = stage_layers(benchmark) * layer_matmul_weights(benchmark.model) / share.tensor
     gathered = each * (held - matrices) + small * matrices
     node, network = sharers.gathered(passes * gathered + each * trained)
-    words = f", matrices of layers gathered in {small}" if small != each else ""
+    words = f", {small} for gathered layer matrices" if small != each else ""
     yield Traffic(
         axis="fsdp",
         node_bytes=node,

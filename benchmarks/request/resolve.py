@@ -261,7 +261,7 @@ def resolve(
 
 
 def _refuse_secrets(request: Request) -> None:
-    """Refuse secrets before a message can repeat them, because the run folder stores the typed flags."""
+    """Refuse secrets first: messages could repeat them, and the run folder stores the typed flags."""
     known = secrets_here()
     refuse_secrets(request.settings, "--set", known)
     refuse_secrets(to_builtins(request), "the request:", known)

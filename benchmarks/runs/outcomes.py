@@ -109,7 +109,7 @@ def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
         (
             failed and warned is not None,
             "timeout",
-            f"timeout: {job} got a signal before its time limit and stopped {at}",
+            f"timeout: {job} got the warning before its time limit and stopped {at}",
         ),
         (state == "CANCELLED", "cancelled", f"CANCELLED: {job} was cancelled{_user_text(seen.scheduler)} {at}"),
         (was_stopped, "cancelled", f"cancelled: {job} got a signal from an unknown sender and stopped {at}"),

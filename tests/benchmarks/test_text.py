@@ -180,7 +180,7 @@ def test_the_plan_shows_what_is_computed_twice_by_part_and_in_sum() -> None:
     text = plan_of(resolved("llama2_70b", dtype="bf16", hardware="h100", gpus=64))
     again = "3.5184e+14 per sequence: 4.398e+13 attention core, 3.0786e+14 gate and up"
     assert row(text, "recomputed").endswith(again)
-    assert "hardware    2.1725e+15 per sequence, +19.3% of recipe: for HFU" in text
+    assert "hardware    2.1725e+15 per sequence for HFU (recipe +19.3%)" in text
 
 
 def test_the_plan_says_where_nothing_is_computed_twice_and_where_it_is_not_known() -> None:

@@ -76,7 +76,7 @@ def test_fp8_matrices_of_layers_travel_in_one_byte() -> None:
     matrices = 80 * 855_638_016
     whole = 2 * (2 * (PARAMETERS - matrices) + matrices) + 2 * PARAMETERS
     assert found.node_bytes == pytest.approx(whole * 7 / 8)
-    assert "matrices of layers gathered in 1" in found.formula
+    assert "1 for gathered layer matrices" in found.formula
     assert whole * 63 / 64 == pytest.approx(271.6e9, rel=0.01)
     assert moved(changed(MEGATRON, dtype="fp8")).keys() == moved(MEGATRON).keys()
 

@@ -35,7 +35,7 @@ DOWN = "down: node1,node3"
 CASES: list[tuple[SchedulerEnd | None, list[JobEvent], dict[str, Any], str, str]] = [
     (sacct("COMPLETED", exit_code="0:0"), [end(0)], {}, "completed", "COMPLETED"),
     (sacct("TIMEOUT", exit_code="0:0"), [WARNED], {}, "timeout", "at its time limit after step 17 (node[1-4])"),
-    (sacct("FAILED", exit_code="1:0"), [WARNED, end(1)], {}, "timeout", "a signal before its time limit"),
+    (sacct("FAILED", exit_code="1:0"), [WARNED, end(1)], {}, "timeout", "warning before its time limit"),
     (sacct("COMPLETED"), [WARNED, end(0)], {}, "completed", "COMPLETED"),
     (sacct("FAILED", exit_code="3:0"), [end(3)], {}, "failed", "exit code 3"),
     (sacct("FAILED", exit_code="0:11"), [], {}, "failed", "signal 11 (SIGSEGV)"),
@@ -67,7 +67,7 @@ CASES: list[tuple[SchedulerEnd | None, list[JobEvent], dict[str, Any], str, str]
     (sacct("NODE_FAIL", reason=DOWN), [], {"lost_nodes": "node2"}, "node_failure", "node2 failed"),
     (sacct("NODE_FAIL", reason="NodeDown"), [], {}, "node_failure", "one of its nodes failed"),
     (sacct("NODE_FAIL", reason=DOWN), [], {"followed": True}, "requeued", "node1,node3 failed"),
-    (UNKNOWN, [WARNED, end(143)], {}, "timeout", "a signal before its time limit"),
+    (UNKNOWN, [WARNED, end(143)], {}, "timeout", "warning before its time limit"),
     (UNKNOWN, [], {}, "unknown", "Slurm does not know the job: accounting is off"),
     (None, [], {}, "unknown", "Slurm's record is not collected yet"),
     (UNKNOWN, [HUNG], {"followed": True}, "requeued", "for an unknown reason"),
