@@ -140,7 +140,7 @@ def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_second
     """Return the positions of steps that are too fast, and of the neighbours that contain their missing time.
 
     A framework that dispatches asynchronously can print 0.002 s for a step, and its real time as part of a
-    neighbour's. If a fifth of all steps are like that, the other times are unreliable, too, and no step counts. For
+    neighbour's. If a fifth of all steps are like that, the other times are also unreliable, and no step counts. For
     example, 0.002, 24, 0.002, 24 is a run of 12 s per step.
     """
     candidates = [index for index, mark in enumerate(marks) if mark is None]

@@ -89,7 +89,7 @@ def memory_rows(memory: Memory) -> Rows:
 
 
 def forecast_lines(found: Forecast) -> list[str]:
-    """Return the bound and the estimate as separate blocks; a dry run shows them, too."""
+    """Return the bound and the estimate as separate blocks; a dry run also shows them."""
     return [BOUND, *bound_lines(found.bound), "", ESTIMATE, *aligned(estimate_rows(found.estimate, found.bound))]
 
 

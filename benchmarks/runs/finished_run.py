@@ -1,7 +1,7 @@
 """Reads one run as a row, for history, comparisons, nightly suites, dashboards and pages.
 
 The row comes from three small files of the run folder. Only the fields in SOURCES are read, so that files of older
-Stepmark versions can be read, too. An unreadable file raises an error with its name. launch/verify.py checks whether
+Stepmark versions can also be read. An unreadable file raises an error with its name. launch/verify.py checks whether
 the metrics follow from the raw files.
 """
 

@@ -335,7 +335,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):  # a read-only file system refuses this, too
+        with contextlib.suppress(OSError):  # a read-only file system also refuses this
             temporary.unlink()
         why = "the previous file and the raw files under attempt-* are kept"
         raise files.cannot_write(

@@ -41,7 +41,7 @@ def of_run(
 ) -> tuple[Telemetry | None, str]:
     """Return the telemetry of a run's last attempt, or why it is missing. `marked` are rank 0's steps.
 
-    `unclaimed` is the reason why the run has no valid speed. Joules per token are then null, too.
+    `unclaimed` is the reason why the run has no valid speed. Joules per token are then also null.
     """
     span = window_unix(record.started, marked, window)
     within = [step for step in marked if span and (window.first_step or 0) <= step.step <= (window.last_step or 0)]
