@@ -338,7 +338,9 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
         return {**tokens, "dataset.blend": "null", "dataset.data_path": "null"}
     folder = Path(benchmark.data)
     paths = ",".join(quoted(str(folder / prefix)) for prefix in dataset_prefixes(folder))
-    return {**tokens, "dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
+    places = {"dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
+    # All of it is for training: Megatron loops forever over a split without documents, which a small dataset has.
+    return {**tokens, **places, "dataset.split": "'1,0,0'"}
 
 
 # Hydra reads a text of only these characters without quotes.

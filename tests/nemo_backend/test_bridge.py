@@ -159,6 +159,7 @@ def test_a_folder_of_tokens_reaches_a_recipe_of_either_kind(tmp_path: Path, reci
     assert [word for word in words if word.startswith("--dataset")] == preset
     assert f"dataset.data_path=['{tmp_path}/t_0','{tmp_path}/t_1']" in words
     assert "dataset.path_to_cache='{phase_dir}/index'" in words
+    assert "dataset.split='1,0,0'" in words  # Megatron never ends on a split without documents
 
 
 def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
