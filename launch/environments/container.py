@@ -137,8 +137,10 @@ class TaskContainers:
         program = self._options.program
         if program.name == "apptainer":
             return  # an apptainer container is the process that was started, and ends with it
+        # If one of the names does not exist, podman removes no container, unless it is asked to ignore that.
+        force = ["--force", "--ignore"] if program.name == "podman" else ["--force"]
         try:
-            program.ask("rm", "--force", *(_name(phase_dir, rank) for rank in range(ranks)))
+            program.ask("rm", *force, *(_name(phase_dir, rank) for rank in range(ranks)))
         except RequestError as error:
             print(f"stepmark: a container may remain ({error.why}): {program.name} ps", file=sys.stderr, flush=True)
 

@@ -5,6 +5,8 @@ by the host's name, /dev/shm, process numbers and network; telemetry finds the n
 """
 
 import os
+import re
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +26,9 @@ TOOLKIT = "install it (docs.nvidia.com/datacenter/cloud-native/container-toolkit
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where nvidia-ctk writes the device files that podman reads
 
 # NVIDIA's frameworks need locked memory and a large stack: docs.nvidia.com/deeplearning/frameworks/user-guide.
-LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
-SHARED = ("--network=host", "--ipc=host", "--pid=host", "--uts=host")
+LIMITS = {"memlock": resource.RLIM_INFINITY, "stack": 67108864}
+MAY_RAISE_LIMITS = 1 << 24  # CAP_SYS_RESOURCE
+SHARED = ("--network=host", "--ipc=host", "--pid=host", "--uts=host", "--userns=host")
 HOME = "/tmp"  # the container's own folder, because the image has no home for the caller
 
 
@@ -150,11 +153,9 @@ def command_words(
         nvidia = ["--nv"] if gpus is not None else []
         words = [program.path, "exec", "--cleanenv", "--writable-tmpfs", *nvidia, *binds, f"--pwd={workdir}"]
         return [*words, options.image, *command]
-    # A user who is not root may not raise limits, so rootless podman passes on the caller's limits.
-    limits: Sequence[str] = ("--ulimit=host",) if program.name == "podman" and program.rootless else LIMITS
-    # New files must belong to the caller. Rootless docker maps the container's root to the caller, podman the user.
-    user = [] if program.name == "docker" and program.rootless else [f"--user={options.user}"]
-    mapped = ["--userns=keep-id"] if program.name == "podman" and program.rootless else []
+    # New files must belong to the caller, whom rootless programs map to root. With podman's --userns=keep-id, the
+    # first container of an image would copy the whole image.
+    user = "0:0" if program.rootless else options.user
     if program.name == "podman":
         devices = [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus or ()]
     else:  # docker splits this option at commas, so the quotes must be part of the word
@@ -164,12 +165,12 @@ def command_words(
         program.path,
         "run",
         "--rm",
+        "--stop-timeout=0",  # podman would wait 10 s for each container that it is asked to remove
         f"--name={name}",
         *SHARED,
-        *limits,
+        *(f"--ulimit={name}={limit}" for name, limit in _limits(program).items()),
         "--security-opt=label=disable",  # SELinux would relabel every folder that is mounted
-        *mapped,
-        *user,
+        f"--user={user}",
         *devices,
         *(f"--volume={mount}" for mount in options.mounts),
         f"--workdir={workdir}",
@@ -179,6 +180,18 @@ def command_words(
         options.image,
         *command[1:],
     ]
+
+
+def _limits(program: Program) -> Mapping[str, int]:
+    """Return the limits of a container. Podman has no daemon, so its limits cannot exceed the caller's."""
+    capabilities = re.search(r"^CapEff:\t(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if program.name != "podman" or (capabilities and int(capabilities[1], 16) & MAY_RAISE_LIMITS):
+        return LIMITS
+    # By default podman raises the last two. It lowers its own number of processes to pid_max.
+    wanted = {**LIMITS, "nofile": 2**20, "nproc": int(Path("/proc/sys/kernel/pid_max").read_text())}
+    own = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1] for name in wanted}
+    # RLIM_INFINITY is -1, which would be the smaller of two numbers.
+    return {name: min(wanted[name], own[name], key=lambda limit: limit % 2**64) for name in wanted}
 
 
 def client_variables(

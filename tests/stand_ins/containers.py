@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
-"""Stands in for docker, podman and apptainer, by the name it is called with.
+"""Stands in for docker and apptainer, by the name it is called with.
 
-A container is a process of this machine. It leads a separate process group and outlives the client that started it,
-as docker's does; apptainer's is the client itself. Options that Stepmark must not use are errors.
+A container is a process of this machine. It replaces the client that starts it, as apptainer's does. Options that
+Stepmark must not use are errors. A real podman shows how containers end: tests/end_to_end/test_containers.py.
 
 STAND_IN_CONTAINERS names a folder:
     machine.json  what it plays: permission, daemon, nvidia, rootless, pull (false: refused),
                   images (the existing names), python (`python3` in an image)
     calls.jsonl   every call: its words, and which variables reached the container
-    running/NAME  the process group of each container
 """
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,8 +29,8 @@ MACHINE = {
 SOCKET = "unix:///var/run/docker.sock"
 FLAGS = ("--rm", "--cleanenv", "--writable-tmpfs", "--nv")
 VALUES = (
-    "--name", "--network", "--ipc", "--pid", "--uts", "--ulimit", "--security-opt", "--user", "--userns", "--gpus",
-    "--device", "--volume", "--bind", "--workdir", "--pwd", "--env", "--entrypoint",
+    "--name", "--stop-timeout", "--network", "--ipc", "--pid", "--uts", "--ulimit", "--security-opt", "--user",
+    "--userns", "--gpus", "--device", "--volume", "--bind", "--workdir", "--pwd", "--env", "--entrypoint",
 )  # fmt: skip
 SYSTEM = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}  # of an image
 
@@ -41,16 +38,14 @@ SYSTEM = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}  # of an image
 def main(words):
     record({"words": [PROGRAM, *words]})
     if words == ["--version"]:
-        return say({"docker": "Docker version 28.2.2, build e6534b4", "podman": "podman version 5.4.0"}.get(
-            PROGRAM, "apptainer version 1.4.0"
-        ))  # fmt: skip
+        return say("Docker version 28.2.2, build e6534b4" if PROGRAM == "docker" else "apptainer version 1.4.0")
     if PROGRAM == "docker" and not MACHINE["permission"]:
         return fail(f"permission denied while trying to connect to the Docker daemon socket at {SOCKET}: connect")
     if PROGRAM == "docker" and not MACHINE["daemon"]:
         return fail(f"Cannot connect to the Docker daemon at {SOCKET}. Is the docker daemon running?")
     command, rest = words[0], words[1:]
     return {
-        "info": info, "image": inspect, "pull": pull, "run": run, "exec": run, "rm": remove,
+        "info": info, "image": inspect, "pull": pull, "run": run, "exec": run, "rm": lambda _: 0,
     }[command](rest)  # fmt: skip
 
 
@@ -106,11 +101,8 @@ def run(words):
     if command[0] == "python3":
         command[0] = MACHINE["python"]
     refuse_unmounted(command, mounts)
-    where = options.get("--workdir") or options["--pwd"]
-    if PROGRAM == "apptainer":
-        os.chdir(where)
-        os.execve(command[0], command, environment)
-    return follow(subprocess.Popen(command, env=environment, cwd=where, start_new_session=True), options["--name"])
+    os.chdir(options.get("--workdir") or options["--pwd"])
+    os.execve(command[0], command, environment)
 
 
 def refuse_unmounted(command, mounts):
@@ -121,30 +113,6 @@ def refuse_unmounted(command, mounts):
         assert not Path(path).is_absolute() or not Path(path).exists() or path.startswith(seen), (
             f"not mounted: {word}"
         )
-
-
-def follow(process, name):
-    """The client: it forwards its signals, and ends as the container does."""
-    running = FOLDER / "running" / name
-    running.parent.mkdir(exist_ok=True)
-    running.write_text(str(process.pid))
-    signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
-    code = process.wait()
-    running.unlink(missing_ok=True)
-    return code if code >= 0 else 128 - code
-
-
-def remove(words):
-    assert words[0] == "--force", words
-    code = 0
-    for name in words[1:]:
-        running = FOLDER / "running" / name
-        if not running.exists():
-            code = fail(f"Error response from daemon: No such container: {name}")
-            continue
-        os.killpg(int(running.read_text()), signal.SIGKILL)
-        running.unlink()
-    return code
 
 
 def say(text):
