@@ -12,12 +12,12 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
     "benchmarks": 2_525,
-    "benchmarks/compare": 1_440,
+    "benchmarks/compare": 1_430,
     "benchmarks/compilation": 1_280,
     "benchmarks/dashboard": 870,
     "benchmarks/doctor": 1_420,
-    "benchmarks/equivalence": 470,
-    "benchmarks/history": 700,
+    "benchmarks/equivalence": 460,
+    "benchmarks/history": 690,
     "benchmarks/inside": 1_180,
     "benchmarks/logs": 1_065,
     "benchmarks/machine": 580,
@@ -56,7 +56,7 @@ BUDGETS = {
     "nemo_backend": 2_370,
     "nemo_backend/inside": 2_635,
 }
-PRODUCT_LINES = 50_820
+PRODUCT_LINES = 50_810
 TEST_LINES = 41_790
 PRODUCT_FILES = 341
 

@@ -161,7 +161,9 @@ def compare(
     lines.append(_equal("tensors", None, AS_THE_MODEL, ", ".join(strange) or AS_THE_MODEL))
     if not strange:
         lines += _arrays(first, second, tolerances)
-        lines += [_frozen(first.arrays, second.arrays)] if lora else []
+        frozen = [_changes(side.arrays, frozen=True).values() for side in (first, second)]
+        changed = [sum(bool(change.any()) for change in changes) for changes in frozen]
+        lines += [_equal("frozen weights changed", 0, *changed)] if lora else []
     counted = {side.title: side.report.flops for side in (first, second) if side.report.flops}
     return Comparison(
         model=model.name, first=first.title, second=second.title, lines=lines, counted=counted, lora=lora
@@ -262,11 +264,6 @@ def _changes(arrays: Arrays, *, frozen: bool = False) -> Arrays:
     start, trained = work_kit.unprefixed(arrays, work_kit.WEIGHT), work_kit.unprefixed(arrays, work_kit.TRAINED)
     changed = work_kit.unprefixed(arrays, work_kit.GRADIENT).keys()
     return {name: trained[name].astype(np.float64) - start[name] for name in start if (name in changed) != frozen}
-
-
-def _frozen(first: Arrays, second: Arrays) -> Line:
-    changed = [sum(bool(change.any()) for change in _changes(side, frozen=True).values()) for side in (first, second)]
-    return _equal("frozen weights changed", 0, *changed)
 
 
 def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> Line:

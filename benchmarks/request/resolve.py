@@ -216,6 +216,8 @@ def resolve(
     batch = _choose_batch(own, recipe, parallelism)
     steps = positive("--steps", request.steps if request.steps is not None else recipe.defaults.steps)
     domain = hardware.nvlink_domain  # not used for MLPerf submissions, whose own configuration sets the variables
+    # An MLPerf benchmark trains adapters if its recipe has settings for them.
+    adapts = request.task == "lora" or (request.task == "mlperf" and any(key.startswith("peft.") for key in knobs))
     benchmark = Benchmark(
         backend=backend.name,
         engine=recipe.engine,
@@ -227,7 +229,7 @@ def resolve(
         gpus=gpus,
         nodes=nodes,
         parallelism=parallelism,
-        lora=_adapting(backend).lora(knobs) if _adapts(request.task, knobs) else None,
+        lora=_adapting(backend).lora(knobs) if adapts else None,
         batch=batch,
         steps=steps,
         window=request.window or recipe.window,
@@ -381,11 +383,6 @@ def _named(request: Request, configs: Configs) -> list[Recipe]:
             next_command=LIST_COMMAND,
         )
     return found
-
-
-def _adapts(task: str, knobs: Mapping[str, Scalar]) -> bool:
-    """Return whether the run trains adapters. An MLPerf benchmark does if its recipe has peft settings."""
-    return task == "lora" or (task == "mlperf" and any(key.startswith("peft.") for key in knobs))
 
 
 def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None, backend: Backend) -> Recipe:

@@ -70,11 +70,13 @@ class Commands:
         try:
             return self.retry(lambda: self.run(command, self.asking_environment()), None, patience_seconds)
         except SlurmError as error:
+            # Without the format with non-printable separators, which a user cannot type.
+            typed = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
             raise RunError(
                 f"{command[0]} failed",
                 where=f"site '{self._site.name}'",
                 why=error.words,
-                next_command=by_hand(self._site, _typed(command)),
+                next_command=by_hand(self._site, typed),
             ) from None
 
     def retry(
@@ -173,11 +175,6 @@ def by_hand(site: Site, commands: str) -> str:
     """Return Slurm commands, separated by "; ", each with the site's SLURM_CONF, so that any shell can run them."""
     path = site.slurm.configuration if site.slurm else None
     return "; ".join(f"SLURM_CONF={path} {one}" if path else one for one in commands.split("; "))
-
-
-def _typed(command: Sequence[str]) -> str:
-    """Return a command that the user can type, without the format option, which has non-printable separators."""
-    return " ".join(word for word in command if SEPARATOR not in word and word != "-o")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
