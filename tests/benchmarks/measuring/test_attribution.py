@@ -42,7 +42,7 @@ SEED = ("llama2_70b", 4096, 128, 64)  # completed step: 49, seconds: 7.908, TFLO
 @pytest.mark.parametrize(
     ("seconds", "tflops", "tokens", "resolution", "ending"),
     [
-        (7.908, 460.48, 1035.97, 0.001, "444.5 GFLOP per token: the convention is recipe (torchtitan counts"),
+        (7.908, 460.48, 1035.97, 0.001, "444.5 GFLOP per token: the convention is recipe (the same count"),
         (7.908, 460.48 * 1754.67 / 1820.64, 1035.97, 0.001, "428.4 GFLOP per token: the convention is causal"),
         (7.908, 300.0, 1035.97, 0.001, "no convention gives this number; the nearest is causal"),
         (8.0, 460.48, None, 1.0, ALIKE),  # a coarse step time
