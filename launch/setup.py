@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     elif DOWNLOAD.value:
         doing, act, takes = "with --download", download_assets, {"download", "asset", *OF_NEEDS}
     else:
-        doing, act, takes = "without --site or --download", needed, OF_NEEDS
+        doing, act, takes = "without --site", needed, OF_NEEDS
     others = [name for name in flags.FLAGS if flags.FLAGS[name].present and name not in {*takes, "json"}]
     if others:  # flags without effect must not be ignored silently
         raise RequestError(f"--{others[0]} has no effect {doing}", where=f"--{others[0]}")

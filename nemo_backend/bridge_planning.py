@@ -24,7 +24,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, text_of
 from benchmarks.runs import first_check, worker_events
 from benchmarks.values import Benchmark, EachTime, Hardware, Phase, Plan, RunRecord, Scalar, Step
-from nemo_backend import layout, megatron, profiles
+from nemo_backend import layout, lora, megatron, profiles
 from nemo_backend.megatron import (
     DIMENSIONS,
     dataset_prefixes,
@@ -89,7 +89,8 @@ ON_A_CPU: Mapping[str, str] = {
     "dataset.num_workers": "0",
 }
 RECOMPUTE, CONTEXT = "model.recompute_granularity", f"{PLACE}.{layout.SIZES['context']}"
-OVERLAPPED, BATCHED = "model.overlap_p2p_comm", "model.batch_p2p_comm"
+PAIRS = ("model.overlap_p2p_comm", "model.batch_p2p_comm")
+PAIRS_OF_BENCHMARKS = ("comm_overlap.overlap_p2p_comm", "comm_overlap.batch_p2p_comm")
 
 # Megatron's name of an fp8 scaling -> its word in recipe names, and the mixed precision that uses it.
 FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
@@ -377,7 +378,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     """
     schedule = partial(schedule_refusals, place=PLACE)
     rows = (_refuse_settings, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs, schedule)
-    for rules in (*rows, _refuse_adapters, _refuse_data):
+    for rules in (*rows, lora.refusals, _refuse_adapters, _refuse_data):
         found = list(rules(benchmark))
         if found:
             return found
@@ -424,7 +425,7 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     fitting = sorted(one for one, found in precisions.items() if found is None or found[1] == precision)
     if name not in fitting:
         yield RequestError(
-            f"Megatron-Bridge {VERSION} has no recipe '{name}' for {precision} {benchmark.task} of"
+            f"Megatron-Bridge {VERSION} has no recipe '{name}' for {benchmark.dtype} {benchmark.task} of"
             f" {benchmark.model.name}: {nearest(name, fitting)}",
             where="--set=recipe",
             why="the recipe decides the model and the task, and is tuned for the precision in its name",
@@ -445,14 +446,16 @@ def _refuse_on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
     """Refuse batched messages in an interleaved pipeline of two stages, which can confuse their two directions."""
     share, knobs = benchmark.parallelism, benchmark.settings.knobs
-    if share.pipeline != 2 or share.virtual_pipeline == 1 or is_benchmark_recipe(benchmark):
+    if share.pipeline != 2 or share.virtual_pipeline == 1:
         return
-    if knobs.get(OVERLAPPED) is not True or knobs.get(BATCHED) is not False:
+    tuned = is_benchmark_recipe(benchmark)  # its own settings, which overlap, replace those of the model
+    overlapped, batched = PAIRS_OF_BENCHMARKS if tuned else PAIRS
+    if knobs.get(overlapped, tuned) is not True or knobs.get(batched, not tuned) is not False:
         yield RequestError(
             "an interleaved pipeline of two stages trains with wrong gradients",
             where=f"--set={PLACE}.{layout.SIZES['virtual_pipeline']}={share.virtual_pipeline}",
             why="both neighbours of a stage are the same process, and batched messages to it can be confused",
-            next_command=f"--set={OVERLAPPED}=true --set={BATCHED}=false",
+            next_command=f"--set={overlapped}=true --set={batched}=false",
         )
 
 

@@ -72,7 +72,7 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
         raise RequestError(
             f"peft.target_modules={text} is not a valid list of {', '.join(LORA_TARGETS)}",
             where="--set=peft.target_modules",
-            why="each name may occur once, and NeMo adapts either fused matrices or parts of them, but not both",
+            why="each name may occur once, and Megatron adapts either fused matrices or parts of them, but not both",
             next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
         )
     return names

@@ -88,7 +88,8 @@ def exclusive_update(logdir: Path) -> Iterator[None]:
         _keep_out_the_group(logdir, 0)
         with contextlib.suppress(FileNotFoundError):
             _keep_out_the_group(logdir / STATE, 1)
-        (logdir / STATE).mkdir(mode=0o700, exist_ok=True)
+        (logdir / STATE).mkdir(exist_ok=True)
+        (logdir / STATE).chmod(0o700)
         with (logdir / STATE / LOCK).open("ab") as stream:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(stream, fcntl.LOCK_EX)

@@ -85,10 +85,11 @@ LINES = re.compile(rb"[^\r\n]+")
 LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
 HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
-IGNORED = (b"Exception ignored in", b"Error in atexit._run_exitfuncs")
-# An error that Python ignored, with its traceback and one more line.
+IGNORED = (b"Exception ignored in", b"Error in atexit._run_exitfuncs", b"Import of ")
+# An error that Python or Megatron-Bridge ignored, with its traceback and one more line.
 IGNORED_LINES = re.compile(
-    rb"(?:Exception ignored in|Error in atexit)[^\n]*\n(?:Traceback [^\n]*\n(?:[ \t][^\n]*\n)*)?[^\n]*\n?"
+    rb"(?:Exception ignored in|Error in atexit|Import of \S+ from \S+ failed with: Traceback)[^\n]*\n"
+    rb"(?:(?:Traceback [^\n]*\n)?(?:[ \t][^\n]*\n)*)?[^\n]*\n?"
 )
 
 

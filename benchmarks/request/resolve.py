@@ -197,9 +197,11 @@ def resolve(
     adapters, framework_settings = _adapter_words(request)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = FlagGroup(flags={}, environment={})
-    if name := xla_set.pop(FLAG_GROUP, None):
-        what, where = "does not use XLA, so it has no XLA flags", f"--set=xla_group={name}"
-        group = require_capability(backend, CompilerFlags, what, where).flag_group(name, hardware)
+    if xla_set:
+        what, where = "does not use XLA, so it has no XLA flags", f"--set={next(iter(xla_set))}"
+        compiler = require_capability(backend, CompilerFlags, what, where)
+        if name := xla_set.pop(FLAG_GROUP, None):
+            group = compiler.flag_group(name, hardware)
     row = next((row for row in layouts_on(recipe, hardware) if row.gpus == gpus), None)
     if row is None and not backend.layout_settings & knobs_set.keys():  # otherwise --set defines the layout
         raise NoLayoutError(recipe, gpus, hardware)

@@ -121,8 +121,9 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
 
 def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
     """Refuse an environment that another user, except root, could have changed: its programs run as this user."""
-    for place in (*exposed_parents(stepmark_home()), stepmark_home(), environments_root(), *own):
-        status = place.stat()
+    exposed = exposed_parents(stepmark_home())
+    for place in (*exposed, stepmark_home(), environments_root(), *own):
+        status = place.lstat() if place in exposed else place.stat()
         if status.st_uid not in (os.geteuid(), 0):
             why = f"user {status.st_uid} owns {place}"
         elif status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):

@@ -201,7 +201,7 @@ class StepSink:
         self._descriptor = -1
 
     def __enter__(self) -> "StepSink":
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # another launcher writes the steps
@@ -215,7 +215,10 @@ class StepSink:
 
     @retried
     def _begin_events(self) -> None:
-        for old in (self._folder.path / "tensorboard").glob(EVENT_FILES):
+        place = self._folder.path / "tensorboard"
+        if place.is_symlink():  # in a folder that others can write, it may lead to other files of this user
+            place.unlink()
+        for old in place.glob(EVENT_FILES):
             old.unlink()
         self._events = ScalarWriter(self._folder, self._benchmark)
 

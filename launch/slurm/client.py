@@ -275,16 +275,14 @@ def _refuse_foreign(path: Path, site: str) -> None:
     own = configs.site(site).slurm if site in configs.names("sites") else None
     if own is not None and own.configuration == str(path):
         return
-    with contextlib.suppress(OSError):  # the command itself reports a missing file
-        owners = {place.lstat().st_uid for place in (path, *path.parents)}
-        if owners - {os.geteuid(), 0}:
-            raise RequestError(
-                "another user may have written the slurm.conf of this run",
-                where=str(path),
-                why="this file can make Slurm's commands run any program as you",
-                next_command=f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py "
-                f"--new_site={shlex.quote(site)}  # if you trust it",
-            )
+    if places.exposed(path):  # the command itself reports a missing file
+        raise RequestError(
+            "another user may have written the slurm.conf of this run",
+            where=str(path),
+            why="this file can make Slurm's commands run any program as you",
+            next_command=f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py "
+            f"--new_site={shlex.quote(site)}  # if you trust it",
+        )
 
 
 def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:

@@ -37,11 +37,14 @@ def configuration(options):
     if options.dataset:
         recipe.dataset = dataset(recipe, options.dataset)
     targets = "".join(word for word in options.settings if word.startswith("++peft.target_modules="))
-    if any(name in re.split(r"[=\[\],]", targets) for name in SEPARATE_TARGETS):
-        from megatron.bridge.peft.canonical_lora import CanonicalLoRA
+    separate = any(name in re.split(r"[=\[\],]", targets) for name in SEPARATE_TARGETS)
+    if separate:
+        from megatron.bridge.peft import canonical_lora
 
-        recipe.peft = CanonicalLoRA()
+        recipe.peft = canonical_lora.CanonicalLoRA()
     found = process_config_with_overrides(recipe, cli_overrides=options.settings)
+    if separate:  # Bridge calls the adapters of all parts, also of those that were not requested
+        kit.load(HERE / "adapters.py").put_right(found.peft, canonical_lora)
     if not importlib.util.find_spec("transformer_engine"):
         from megatron.bridge.models.gpt_provider import local_layer_spec
 

@@ -57,7 +57,8 @@ class Ledger(TorchDispatchMode):
             for weight in module.parameters(recurse=False):
                 self._weights[weight.untyped_storage()._cdata, weight.storage_offset()] = label
                 if weight.dim() > 1:
-                    self._shapes[tuple(weight.shape)] = label
+                    shape = tuple(weight.shape)
+                    self._shapes[shape] = label if self._shapes.get(shape, label) == label else "elsewhere"
 
     def _left(self, *_):
         self._where.pop()

@@ -217,6 +217,13 @@ def test_lora_without_weights_is_refused() -> None:
     assert f"--set={PRETRAINED}=DIR" in error.why
 
 
+def test_settings_of_adapters_and_of_xla_are_refused_where_they_have_no_effect() -> None:
+    with pytest.raises(RequestError, match=r"peft\.dim has no effect"):
+        resolved("bridge_tiny_pretrain", hardware="cpu", settings={"peft.dim": "8"})
+    with pytest.raises(RequestError, match="does not use XLA"):
+        resolved("bridge_tiny_pretrain", hardware="cpu", settings={"xla_gpu_autotune_level": "0"})
+
+
 # --- the look at one node before a job uses the others --------------------------------------------------
 
 
