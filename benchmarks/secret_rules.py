@@ -85,7 +85,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path | str, ...] = ()) -> dict[str, str]:
-    """Return value -> name of a shell's secret variables, except values that occur in a path, such as a user name."""
+    """Return the names of a shell's secret variables by value, without values that occur in a path."""
     return {
         value: name
         for name, value in environment.items()

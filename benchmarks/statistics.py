@@ -82,9 +82,9 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
     The result is the union of two intervals, because step times have both a short and a long memory:
 
     - Order statistics of the steps, widened for the autocorrelation from one step to the next.
-    - Student's t interval of the medians of the window's three thirds, times MEMORY. Thirds grow with the window, so
-      more steps narrow the interval only if the level of the run stays the same (batch means with few, long batches:
-      Schmeiser 1982; Ibragimov and Mueller 2010).
+    - Student's t interval of three medians, one for each third of the window, MEMORY times as wide. Thirds grow with
+      the window, so more steps narrow the interval only if the level of the run stays the same (batch means with few,
+      long batches: Schmeiser 1982; Ibragimov and Mueller 2010).
 
     docs/measurements/2026-11-24-interval.md has the measured coverage. A window cannot show a memory that is much
     longer than the window. For steps of seconds, the coverage is below 95% with fewer than 50 steps.

@@ -118,7 +118,7 @@ def _typed_scales() -> list[int]:
 
 
 def compiled(argv: list[str]) -> int:
-    """Compile or trace a training step for GPUs that this machine need not have: memory, collectives, variants.
+    """Show the memory and collectives of a training step, and compare variants. This needs no GPU.
 
     XLA compiles MaxText's step. The step of NeMo and Megatron-Bridge runs with tensors that have no data.
 

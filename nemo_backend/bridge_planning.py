@@ -452,7 +452,7 @@ def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
     overlapped, batched = PAIRS_OF_BENCHMARKS if tuned else PAIRS
     if knobs.get(overlapped, tuned) is not True or knobs.get(batched, not tuned) is not False:
         yield RequestError(
-            "an interleaved pipeline of two stages trains with wrong gradients",
+            "with these messages, an interleaved pipeline of two stages can train with wrong gradients",
             where=f"--set={PLACE}.{layout.SIZES['virtual_pipeline']}={share.virtual_pipeline}",
             why="both neighbours of a stage are the same process, and batched messages to it can be confused",
             next_command=f"--set={overlapped}=true --set={batched}=false",

@@ -77,7 +77,7 @@ class NemoLog(LineFormat):
 
 
 def last_digit(value: float, significant_digits: int) -> float:
-    """Return the value of the last significant digit."""
+    """Return the value of one unit in the last significant digit, such as 0.01 for 3.25."""
     if not value or not math.isfinite(value):
         return 0.0
     exponent = math.floor(math.log10(abs(value))) - significant_digits + 1

@@ -130,7 +130,7 @@ class ScalarWriter:
     def _put(self, step: int, when: float, found: Mapping[str, float]) -> None:
         if not found:
             return
-        if self._file is None:
+        if self._records is None:  # Ctrl-C may come before this is set, and the last steps are written after it
             folder = self._run.path / "tensorboard"
             folder.mkdir(exist_ok=True)
             self._file = (folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")

@@ -241,7 +241,7 @@ def _close(quantity: str, first: float, second: float, tolerance: float) -> Line
 
 
 def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
-    """Compare the gradient norms of each side's first step and of the separate pass over the same batch."""
+    """On each side, compare the gradient norms of the first step and of a separate pass over the same batch."""
     ratios = [
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]

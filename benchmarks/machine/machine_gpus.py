@@ -119,7 +119,7 @@ def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
 def with_gpus(
     request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: Configs, backend: Backend
 ) -> Request:
-    """Return the request with this machine's GPUs, if it does not name a device and a recipe is made for these GPUs.
+    """Return the request with this machine's GPUs if it leaves the device open and a recipe is made for them.
 
     `rows` has the hardware of the machine's kinds of GPU, in the order of `kinds`.
     """

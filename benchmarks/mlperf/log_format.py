@@ -23,7 +23,7 @@ class MllogFormat:
 
     name = "mllog"
     seconds_are = "the mean of the steps since the previous line, by its timestamps, without evaluations"
-    no_seconds = "no earlier line gives the start of its steps"
+    no_seconds = "no line before these steps gives the time at which they began"
     prints_loss = True
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002

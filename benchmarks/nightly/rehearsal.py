@@ -46,7 +46,7 @@ ACTS = (
     Act("the run ends, but is invalid", 0.0, status="invalid"),
     Act("every run is 5% slower", 5.0, SLOW),
     Act("the next night too", 5.1, SLOW),
-    Act("as fast as before again", 0.05),
+    Act("back to the usual speed", 0.05),
     Act("every run is 5% faster", -5.0, FAST),
     Act("after ten nights that differ by 8%", 5.0, SLOW, noise=NOISY),
 )

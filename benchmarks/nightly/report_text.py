@@ -249,7 +249,7 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
                 continue
             judged = True
             found.append(
-                f"{cell.cell}: in the first night, a change of {one.metric.title} below "
+                f"{cell.cell}: in its first night, a change of {one.metric.title} below "
                 f"{percent_text(one.smallest_detectable_percent)} "
                 f"(noise {percent_text(one.noise_percent)} from night to night)"
             )

@@ -134,7 +134,7 @@ def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
 
 
 def _shown_in(path: Path, names: Sequence[str]) -> str | None:
-    """Return the title of the first of these symptoms that the end of a log shows."""
+    """Return the title of the symptom in the earliest matching line at the end of a log."""
     return next((symptom.title for symptom, _ in _symptoms().matches(_tail(path), names)), None)
 
 

@@ -4,7 +4,7 @@ The format is that of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler). A
 one line per stream; each event is a kernel or a copy with hlo_op and hlo_module. A TPU is a plane `/device:TPU:N`
 with a line `XLA Ops`. A CPU does not have a plane: its operations are events in `/host:CPU` on the threads that ran
 them, with hlo_op, hlo_module and device_ordinal (omitted if 0). An asynchronous CPU operation ends at the event
-`end: NAME` whose _c equals its _p. The step marks are host events with step_num. The programs are in
+`end: NAME` whose _c equals the operation's _p. The step marks are host events with step_num. The programs are in
 `/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
 """
 

@@ -291,7 +291,7 @@ def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
 
 
 def final_ends(slurm: Slurm, job_ids: Sequence[str], seconds: float) -> dict[str, list[SchedulerEnd]]:
-    """Return how jobs that have left the queue ended. Wait up to `seconds` until the accounting has recorded this."""
+    """Return the ends of jobs that have left the queue. Wait up to `seconds` until the accounting has them."""
     deadline = time.monotonic() + seconds
     while True:
         ends = slurm.ends(job_ids)

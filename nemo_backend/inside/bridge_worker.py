@@ -22,8 +22,8 @@ import worker_kit as kit  # noqa: E402
 shared = kit.load(HERE / "worker.py")
 
 PRETRAINED = "checkpoint.pretrained_checkpoint="
-# Names of targets that are parts of a fused matrix.
-SEPARATE_TARGETS = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_up")
+# Names of targets that are parts of a fused matrix, by matrix.
+SEPARATE_TARGETS = ({"linear_q", "linear_k", "linear_v"}, {"linear_fc1_gate", "linear_fc1_up"})
 
 
 # --- the configuration ------------------------------------------------------------------------
@@ -37,13 +37,14 @@ def configuration(options):
     if options.dataset:
         recipe.dataset = dataset(recipe, options.dataset)
     targets = "".join(word for word in options.settings if word.startswith("++peft.target_modules="))
-    separate = any(name in re.split(r"[=\[\],]", targets) for name in SEPARATE_TARGETS)
-    if separate:
+    parts = [one & {*re.split(r"[=\[\],]", targets)} for one in SEPARATE_TARGETS]
+    if any(parts):
         from megatron.bridge.peft import canonical_lora
 
         recipe.peft = canonical_lora.CanonicalLoRA()
     found = process_config_with_overrides(recipe, cli_overrides=options.settings)
-    if separate:  # Bridge calls the adapters of all parts, also of those that were not requested
+    if any(0 < len(some) < len(one) for some, one in zip(parts, SEPARATE_TARGETS, strict=True)):
+        # Bridge calls the adapters of all parts of a matrix, also of those that were not requested.
         kit.load(HERE / "adapters.py").put_right(found.peft, canonical_lora)
     if not importlib.util.find_spec("transformer_engine"):
         from megatron.bridge.models.gpt_provider import local_layer_spec

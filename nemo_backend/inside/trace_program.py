@@ -83,7 +83,7 @@ def make_groups(job, stage):
 
 
 def config_of(job):
-    """Return Megatron's configuration. Below, stand-ins replace the fused kernels, which need a GPU."""
+    """Return Megatron's configuration. The fused kernels need a GPU, so stand-ins replace them later."""
     import torch
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.transformer.transformer_config import TransformerConfig

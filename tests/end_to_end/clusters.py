@@ -104,11 +104,7 @@ class ClusterOfTests:
                 place.symlink_to(made)
 
     def mend(self) -> None:
-        """Nothing is queued, and every node can take a job: the next test is not affected by this one.
-
-        A node whose step Slurm cannot end is started again, with a warning that has the evidence: one stuck node
-        would fail every later test of the cluster.
-        """
+        """Empty the queue, and start nodes again whose steps Slurm cannot end: they would fail all later tests."""
         self.slurm("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
         if not holds_within(lambda: not self.occupied_nodes() and not self.queued(), MEND_SECONDS):
             for node in self.occupied_nodes():

@@ -67,6 +67,23 @@ def test_of_a_folder_that_went_stale_the_steps_are_named_and_those_before_kept(
     assert [one.step for one in folder.stored_steps()] == [0, 1, 2]
 
 
+def test_ctrl_c_while_the_event_file_is_opened_loses_no_later_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = begun(tmp_path, "a_run")
+    first, last = (Step(step=number, seconds=0.5, loss=6.0, tokens=None) for number in range(2))
+    with StepSink(folder, folder.benchmark()) as sink:
+        with monkeypatch.context() as now, pytest.raises(KeyboardInterrupt):
+            now.setattr("benchmarks.dashboard.events.records_of", interrupt)
+            sink.take([first])
+        sink.take([last])
+    assert list(line(folder, "perf/step_seconds")) == [1]
+    assert len(folder.stored_steps()) == 2
+
+
 def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:
     folder = begun(tmp_path, "a_run")
     with StepSink(folder, folder.benchmark()) as sink:

@@ -9,7 +9,6 @@ from benchmarks.errors import RequestError
 from launch.terminal import places
 
 OTHER = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert places.exposed(tmp_path / "link/home") == []
 
 
-@as_root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.usefixtures("home")
 def test_a_link_of_another_user_on_the_way_is_found(tmp_path: Path) -> None:
     os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
