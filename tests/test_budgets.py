@@ -17,7 +17,7 @@ BUDGETS = {
     "benchmarks/dashboard": 870,
     "benchmarks/doctor": 1_420,
     "benchmarks/equivalence": 460,
-    "benchmarks/history": 690,
+    "benchmarks/history": 696,
     "benchmarks/inside": 1_180,
     "benchmarks/logs": 1_065,
     "benchmarks/machine": 580,
@@ -56,7 +56,7 @@ BUDGETS = {
     "nemo_backend": 2_371,
     "nemo_backend/inside": 2_640,
 }
-PRODUCT_LINES = 50_845
+PRODUCT_LINES = 50_850
 TEST_LINES = 42_000
 PRODUCT_FILES = 341
 
