@@ -32,7 +32,6 @@ class StepClock(kit.StepRecorder):
         super().__init__(events)
         self._reasons_against = reasons_against  # functions: step number -> why it cannot be measured, or None
         self.end_of_step = time.perf_counter  # returns the end of a step that is done on the device
-        self.ends = {}  # step -> its end, for steps whose end is known before the loop writes their metrics
 
     def around(self, write_metrics):
         """Return MaxText's metric writer, extended to read the clock when its step is done on the device.
@@ -46,7 +45,7 @@ class StepClock(kit.StepRecorder):
             if metric_type != "train":
                 return write_metrics(metrics, step, metric_type)
             metrics["scalar"]["learning/loss"].block_until_ready()
-            end = self.ends.pop(step) if step in self.ends else self.end_of_step()
+            end = self.end_of_step()
             try:
                 return write_metrics(metrics, step, metric_type)
             finally:  # record the step even if MaxText refuses its loss and raises
