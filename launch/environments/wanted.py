@@ -87,8 +87,8 @@ def used_without_engine(
             used.add(resolve(wanted, configs, find_backend(name)).engine)
     found = {name: spec for name, spec in engines.items() if engine_of(name) in used}
     if not found:
-        next_command = f"--engine={engine_of(next(iter(engines)))}"
-        raise RequestError("no model runs on it without --engine", where=site.name, next_command=next_command)
+        what, engine = f"no model runs on site '{site.name}' without --engine", engine_of(next(iter(engines)))
+        raise RequestError(what, where="--site", next_command=f"--engine={engine}")
     return found
 
 
