@@ -1,4 +1,4 @@
-"""The MaxText backend: implements Stepmark's backend interface for MaxText. It imports no framework."""
+"""Implement Stepmark's backend interface for MaxText, without importing MaxText or JAX."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -56,12 +56,12 @@ class MaxTextBackend:
     check_phase = staticmethod(phases.check_phase)
     needs_transformer_engine = staticmethod(planning.needs_transformer_engine)
 
-    def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - every axis is stated
+    def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:  # noqa: ARG002 - knobs has every axis
         return planning.parallelism(knobs)
 
     def layout_settings_for(
         self,
-        engine: str,  # noqa: ARG002 - there is one
+        engine: str,  # noqa: ARG002 - one engine
         parallelism: Parallelism,
         gpus: int,
         hardware: Hardware,
@@ -75,7 +75,7 @@ class MaxTextBackend:
 
         return lora.of_knobs(knobs)
 
-    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - there is one
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - one engine
         from jax_backend import lora
 
         return lora.settings_for(wanted)

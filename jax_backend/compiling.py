@@ -1,6 +1,6 @@
-"""Make the job for the program that compiles a benchmark's training step on this machine, without its GPUs.
+"""Make the request to compile_program.py, which compiles a training step on a machine without the benchmark's GPUs.
 
-XLA's compiler for CUDA gets the settings and flags of the plan, and the properties of the device in configs/hardware.
+XLA's CUDA compiler needs the settings and XLA flags of the plan, and the properties of the GPU from configs/hardware.
 """
 
 import re
@@ -17,7 +17,7 @@ from jax_backend import phases, planning
 
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 
-# JAX only uses the CPU. For CUDA it has the compiler, but does not start a client, which would need a driver.
+# JAX runs on the CPU. It calls the CUDA compiler without starting a CUDA client, because a client needs a driver.
 ENVIRONMENT = {
     "DECOUPLE_GCLOUD": "TRUE",
     "JAX_PLATFORMS": "cpu",
@@ -30,7 +30,7 @@ INSIDE = "jax_backend/inside/compile_program.py"
 PROGRAM = SideProgram(
     command=[*inside(INSIDE), "--folder={phase_dir}", "--jobs={phase_dir}/request.json"],
     environment=ENVIRONMENT,
-    platform="cuda",  # the platform of the environment, whose plugin has the compiler
+    platform="cuda",  # the environment for CUDA includes the plugin that has the compiler
 )
 
 
@@ -49,21 +49,21 @@ def job(name: str, benchmark: Benchmark) -> Job:
         flags=planning.xla_flags_text(benchmark.settings.xla_flags),
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
-        nodes=benchmark.nodes,  # each node becomes a slice: for XLA, all GPUs of a slice are one NVLink domain
+        nodes=benchmark.nodes,  # each node becomes a slice, because XLA assumes NVLink between all GPUs of a slice
         words={**planning.AXIS_WORDS, "stage": "pipeline"},
         replaced=dict.fromkeys(changed, why),
     )
 
 
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """Return the settings that differ from those of the run, because the hardware is missing."""
+    """Return the settings that must differ from the run's settings, because this machine does not have the GPUs."""
     return {"attention": STANDS_IN} if benchmark.settings.knobs.get("attention") == NEEDS_A_DRIVER else {}
 
 
 # --- a GPU of another machine ---------------------------------------------------------------------
 
-# Properties that XLA needs and that all GPUs since A100 share (fields of GpuTargetConfigProto): the limits in CUDA's
-# programming guide for compute capabilities 8.0 to 10.3, and the driver version in openxla/xla's own descriptions.
+# Fields of GpuTargetConfigProto with the same value for all GPUs since A100. The limits are from CUDA's programming
+# guide (compute capabilities 8.0 to 10.3), and the driver version is from openxla/xla's own target descriptions.
 EVERY_GPU = {
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -84,7 +84,7 @@ ENUMS = ("feature_extension",)
 
 
 def target(hardware: Hardware) -> str:
-    """Return the GPU's properties for XLA's compiler: a GpuTargetConfigProto as text."""
+    """Return the GPU's properties as the text of a GpuTargetConfigProto, which XLA's compiler reads."""
     facts = hardware.compile_target
     if facts is None:
         raise RequestError(

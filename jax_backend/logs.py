@@ -1,7 +1,7 @@
 """Read the training log of any version of MaxText, from any launcher or log collector.
 
-MaxText measures from dispatch to dispatch while it waits for an earlier loss, so the time that it prints for step k
-is the true time of step k-2. A log has no better times, so Stepmark reports the seconds as printed.
+MaxText prints the time between two dispatches, and waits between them for the loss of an earlier step. So the seconds
+printed for step k are the duration of step k-2. Stepmark reports the printed seconds: a log has no other step times.
 """
 
 import re
@@ -17,7 +17,7 @@ from benchmarks.reading.log_stream import (
     without_colours,
 )
 
-# Each process prints these lines once before its first step: the first line since 2024, the second since 2023.
+# Each process prints both lines before its first step. MaxText prints the first since 2024, the second since 2023.
 START_LINES = (
     StartLine(b"System Information: Jax Version: ", rb"System Information: Jax Version: "),
     StartLine(b"Num_devices: ", rb"Num_devices: \d+, shape "),
@@ -25,7 +25,7 @@ START_LINES = (
 PROFILER = "profiler"  # MaxText prints no seconds for the steps at which its profiler starts and stops
 PROFILER_LINE = b"completed profiler"
 RAMPUP_MARK = b"[Rampup Batch Size Phase], "
-RAMPUP = "batch size rampup"  # excludes steps with smaller batches than the run's
+RAMPUP = "batch size rampup"  # the reason to exclude a step whose batch is still smaller than the requested batch
 
 STEP_NUMBER = re.compile(rb"completed (?:step|profiler activation/deactivation step):\s*(\d{1,15})$")
 THREE_DECIMALS = 0.001  # MaxText prints seconds, TFLOP/s and tokens/s with {:.3f}

@@ -1,7 +1,7 @@
-"""LoRA in MaxText: convert adapters to settings and settings to adapters, and refuse what MaxText cannot train.
+"""Convert LoRA adapters to settings of MaxText and settings to adapters, and refuse what MaxText cannot train.
 
-MaxText selects the adapted matrices by a pattern of module paths. This module finds the matrices of a layer that a
-pattern matches. adapters.py creates the adapters inside MaxText.
+MaxText adds an adapter to each matrix whose module path matches a regular expression. This module finds the matrices
+of a layer that a given expression matches. adapters.py creates the adapters inside MaxText.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ RANK, ALPHA, PATHS = "lora.lora_rank", "lora.lora_alpha", "lora.lora_module_path
 SETTINGS = (RANK, ALPHA, PATHS)
 FUSED_ATTENTION, FUSED_MLP = "fused_qkv", "fused_mlp"
 
-# flops.ADAPTED_MATRICES -> (MaxText's module of a layer, the setting that fuses it, whether it exists with that)
+# A name in flops.ADAPTED_MATRICES -> (MaxText's module, the setting that fuses it, whether the module needs that)
 MODULES: Mapping[str, tuple[str, str, bool]] = {
     "query": ("self_attention/query", FUSED_ATTENTION, False),
     "key": ("self_attention/key", FUSED_ATTENTION, False),
@@ -30,10 +30,10 @@ MODULES: Mapping[str, tuple[str, str, bool]] = {
     "mlp_input": ("mlp/wi", FUSED_MLP, True),
     "mlp_output": ("mlp/wo", "", False),
 }
-LAYER = "decoder/layers[^/]*/"  # scanned layers are one module `layers`; other layers are layers_0, layers_1 ...
+LAYER = "decoder/layers[^/]*/"  # with a scan, `layers` is one module; without, there are layers_0, layers_1 ...
 LAYERS = ("decoder/layers/", "decoder/layers_0/")
 
-# MaxText fails if unsharded weights exceed this share of all weights. It does not shard adapters.
+# MaxText fails if a larger share of all weights than this setting is unsharded. It never shards adapters.
 TOLERANCE = "sharding_tolerance"
 OWN_TOLERANCE = 0.02
 
@@ -57,7 +57,7 @@ def settings_for(lora: Lora) -> dict[str, Scalar]:
 
 
 def pattern(targets: Sequence[str]) -> str:
-    """Return one pattern of module paths for all targets, in the order of the table."""
+    """Return a regular expression that matches the module paths of all targets, in the order of MODULES."""
     modules = [module for target, (module, _, _) in MODULES.items() if target in targets]
     parts = []
     for place in dict.fromkeys(module.partition("/")[0] for module in modules):
@@ -67,7 +67,7 @@ def pattern(targets: Sequence[str]) -> str:
 
 
 def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
-    """Return the matrices of a layer whose full paths a pattern matches, fused or separate as in MaxText."""
+    """Return the matrices of a layer whose full module path matches a regular expression."""
     found = []
     with contextlib.suppress(re.error):
         paths = re.compile(text)
@@ -83,13 +83,13 @@ def _targets(text: str, knobs: Mapping[str, Scalar]) -> list[str]:
 
 
 def _modules(knobs: Mapping[str, Scalar]) -> dict[str, str]:
-    """Return the matrices of a layer with MaxText's modules, except matrices that are part of a fused matrix."""
+    """Return matrix -> MaxText's module for each matrix of a layer. Omit matrices that a fused matrix replaces."""
     rows = MODULES.items()
     return {t: module for t, (module, name, fused) in rows if not name or bool(knobs.get(name)) is fused}
 
 
 def adapter_settings(benchmark: Benchmark) -> dict[str, Scalar]:
-    """Return the additional settings of a run that trains adapters; empty if the run trains all weights."""
+    """Return the settings that a run needs to train adapters; empty if the run trains all weights."""
     if benchmark.lora is None:
         return {}
     adapters = flops.adapter_parameter_count(benchmark.model, benchmark.lora)
@@ -107,7 +107,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             if name in benchmark.settings.overrides:
                 yield without_effect(name, f"task {task}", "--task=lora")
         return
-    # An adapter has the type of its weight. The layer adds the adapter's product to its own, so both need one type.
+    # An adapter has its weight's type. The layer adds the adapter's output to its own, so the types must be equal.
     compute, weight = str(knobs.get("dtype", "bfloat16")), str(knobs.get("weight_dtype", "float32"))
     if compute != weight:
         yield RequestError(
@@ -133,5 +133,5 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "MaxText cannot train adapters in a pipeline",
             where=f"--task={task}, a pipeline of {benchmark.parallelism.pipeline}",
-            why="the adapters need other names of layers than those in MaxText's pipeline",
+            why="MaxText finds the layers to adapt by name, and its pipeline gives the layers other names",
         )

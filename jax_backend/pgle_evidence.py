@@ -1,7 +1,7 @@
 """Check in a MaxText phase's logs, events and program whether profile-guided latency estimation (PGLE) was applied.
 
-Every rank must show that it used the profile, because a rank without the profile silently runs another schedule. A
-missing log counts as no evidence.
+Every rank must show that it used the profile, because a rank without the profile silently runs another schedule. If
+the log of a rank is missing, Stepmark assumes that the rank did not use the profile.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from jax_backend import phases, planning
 from jax_backend.inside import hlo
 from jax_backend.inside.profile_identity import first_few
 
-# XLA logs both lines for every module that it schedules by a profile, in this order.
+# XLA logs both lines, in this order, for every module that it schedules with a profile.
 READ = re.compile(r"Using PGLE profile from (\S+)")
 SCHEDULED = re.compile(r"Using PGLE profile from|Found profile, using profile guided latency estimator")
 COST = re.compile(r'costs \{ name: "([^"]+)"')
-ENOUGH_COVERED = 0.9  # of the measured program's collectives; the scheduler may add some
+ENOUGH_COVERED = 0.9  # share of the measured program's collectives; not 1, because the scheduler may add collectives
 
 
 def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> PgleSeen | None:
-    """Return the evidence; None if PGLE is off, and for the phases before the measured phase."""
+    """Return whether PGLE was applied, and why; None if PGLE is off, or the phase is not measured or has no steps."""
     if phase_dir.name != phases.MEASURED or benchmark.instruments.pgle == "off" or not first_rank(record.steps):
         return None
     logs = [phase_dir / f"rank-{rank}.log" for rank in range(benchmark.nodes * planning.tasks_per_node(benchmark))]
@@ -35,7 +35,7 @@ def evidence_of(benchmark: Benchmark, phase_dir: Path, record: RunRecord) -> Pgl
 
 
 def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> PgleSeen:
-    """Return the evidence for --pgle=nsys: every rank read the profile, and it has costs for this program."""
+    """Return for --pgle=nsys whether every rank read the profile, and whether it has costs for this program."""
     place = Path(phases.profile_folder(benchmark).replace("{phase_dir}", str(phase_dir)))
     profile = files.read_json(place / "profile.json", PgleProfile)
     costs = set(COST.findall((place / phases.PROFILE_FILE).read_text()))
@@ -69,7 +69,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
 
 
 def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:
-    """Return the evidence for jax's own PGLE: the report of every worker and, on a GPU, the lines that XLA logs."""
+    """Return for --pgle=auto whether every worker reports PGLE and, on a GPU, whether XLA logs that it was used."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
         return PgleSeen(applied=False, reason=f"the workers of these ranks did not report it: {first_few(missing)}")
@@ -85,7 +85,7 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
 
 
 def _silent(logs: list[Path], says: Callable[[str], bool]) -> list[str]:
-    """Return the names of the logs without a line that `says` accepts."""
+    """Return the names of the logs that are missing, or in which no line satisfies `says`."""
     found = []
     for log in logs:
         with contextlib.suppress(OSError), log.open(errors="replace") as stream:

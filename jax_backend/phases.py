@@ -1,12 +1,12 @@
-"""Plan the phases of a MaxText run: the measured phase, and the phases for --pgle before it.
+"""Plan the phases of a MaxText run: the measured phase, and the phases that --pgle adds before it.
 
-`--pgle=nsys` is NVIDIA's recipe: a phase under Nsight Systems with the latency hiding scheduler off, a phase that
-converts its report to costs of instructions, and the measured phase, whose scheduler reads the costs. If an earlier
-run has stored a profile of the same program, that profile is copied to the run's folder, and the first two phases are
-omitted.
+`--pgle=nsys` follows NVIDIA's recipe. The first phase trains under Nsight Systems without the latency hiding
+scheduler. The second phase converts the report to the cost of each instruction. In the measured phase, XLA's
+scheduler reads these costs. If an earlier run has stored a profile of the same program, Stepmark copies it to the
+run's folder and omits the first two phases.
 
-`--pgle=auto` is jax's own PGLE: jax profiles the first steps itself and compiles again. Nsight Systems cannot run at
-the same time, because both need the GPU's profiling interface.
+`--pgle=auto` uses jax's own PGLE: jax profiles the first steps and then compiles again. Nsight Systems cannot run at
+the same time, because it and jax both need the GPU's profiling interface.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ LOCK = Path(__file__).with_name("requirements.lock")
 CUDA_LOCK = Path(__file__).with_name("requirements-cuda.lock")
 # The nightly build of MaxText's main branch that NVIDIA recommends for MaxText on GPUs (September 2026,
 # developer.nvidia.com/blog/accelerating-dropless-moe-training-in-jax-with-nvidia-transformer-engine), for amd64 and
-# arm64. The MaxText in NGC's monthly images up to 26.06 is older than 0.2.4, which the worker needs. The image was
+# arm64. The worker needs MaxText 0.2.4 or later; NGC's monthly images up to 26.06 have older versions. The image was
 # not tested, because that needs a registry and a GPU. The check phase of a job reports missing parts of an image.
 IMAGE = "ghcr.io/nvidia/jax:maxtext-2026-09-10"
 
@@ -35,7 +35,7 @@ MEASURED = "perf"
 PROFILE = "profile"
 CONVERT = "convert"
 
-# The number of steps in NVIDIA's profile phase; RECORDED is the range of the recorded steps.
+# As in NVIDIA's recipe, the profile phase runs this number of steps, and nsys records the steps in RECORDED.
 PROFILED_STEPS = 15
 # MaxText starts and stops CUDA's profiler only on rank 0.
 RECORDED = Profiling(ranks=[0], start_step=9, stop_step=11)
@@ -46,20 +46,20 @@ GROUPS = {  # --pgle -> groups in configs/xla_flags.yml
 }
 PROFILE_FILE = "profile.pbtxt"
 MADE_HERE = "{phase_dir}/../" + CONVERT
-MADE_BEFORE = "{phase_dir}/../../pgle"  # a kept profile, in the run's folder
+MADE_BEFORE = "{phase_dir}/../../pgle"  # the copy of an earlier run's profile, in the run's folder
 
 # For --pgle=auto, jax profiles steps 0 to 2 and compiles in step 3, which may also slow the next steps.
 PROFILING_RUNS = 3
 SETTLING_STEPS = 4
-FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # the last two can be measured
+FEWEST_STEPS = PROFILING_RUNS + 1 + SETTLING_STEPS + 2  # two steps to measure
 
 
 class WorkerOptions(NamedTuple):
     """The options of a phase's worker, in addition to the benchmark's settings."""
 
     options: list[str]
-    changed: dict[str, Scalar] = {}  # MaxText's settings
-    flags: dict[str, str] = {}  # XLA's flags
+    changed: dict[str, Scalar] = {}  # settings of MaxText
+    flags: dict[str, str] = {}  # flags of XLA
     variables: dict[str, str] = {}
 
 
@@ -153,7 +153,7 @@ def _with_pgle(benchmark: Benchmark) -> WorkerOptions:
 
 
 def _of_processes(benchmark: Benchmark) -> Profiling | None:
-    """Return the profiling, without ranks that do not exist. On a CPU, one process has all devices of a node."""
+    """Return the requested profiling without ranks that do not exist: on a CPU, a node has only one process."""
     if benchmark.instruments.profiling is None:
         return None
     processes = benchmark.nodes * planning.tasks_per_node(benchmark)
@@ -174,7 +174,7 @@ def _recording(profiling: Profiling, kind: str) -> dict[str, Scalar]:
 def _training(
     benchmark: Benchmark, name: str, extra: WorkerOptions, recorded: Profiling | None, suffix: str
 ) -> Phase:
-    """Return a training phase. If `recorded`, Nsight Systems writes a report whose name ends with the suffix."""
+    """Return a training phase. With `recorded`, Nsight Systems writes a report whose name ends with `suffix`."""
     tasks = planning.tasks_per_node(benchmark)
     command = planning.worker_command(benchmark, extra.options, extra.changed)
     if recorded is not None:
@@ -217,7 +217,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse profilers on platforms that they do not support. A CPU is accepted, so that the phases can be tested."""
+    """Refuse profilers on platforms that they do not support. Accept a CPU, so that tests can run the phases."""
     there = benchmark.hardware.platform in ("cuda", "cpu")
     for flag, value, needs in (
         ("pgle", benchmark.instruments.pgle, ("nsys", "auto")),
@@ -233,11 +233,11 @@ def _missing_machinery(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _set_past_pgle(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse --set for flags and variables that the phases of --pgle must set to their own values."""
+    """Refuse --set for a flag or variable to which --pgle itself assigns a value."""
     if benchmark.instruments.pgle == "off":
         return
     groups = [_flag_group(name) for name in GROUPS[benchmark.instruments.pgle]]
-    filled = {name: value for group in groups for name, value in group.flags.items()}  # the measured phase's last
+    filled = {name: value for group in groups for name, value in group.flags.items()}  # the last group wins
     variables = {f"env.{name}" for group in groups for name in group.environment} | {"env.TF_CPP_MIN_LOG_LEVEL"}
     for name, value in benchmark.settings.overrides.items():
         if name.startswith("xla_dump_") or name in variables or filled.get(name, value) != value:
@@ -262,7 +262,7 @@ def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"window {benchmark.window} ends before the first step that --pgle=auto can measure",
             where=f"--window={benchmark.window}",
-            why=f"its first step is {first}, because jax compiles again in step {PROFILING_RUNS}",
+            why=f"that step is {first}, because jax compiles again in step {PROFILING_RUNS}",
             next_command=f"--window={first}-{max(first, benchmark.steps - 1)}",
         )
     profiling = benchmark.instruments.profiling
@@ -285,7 +285,7 @@ def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def profile_key(benchmark: Benchmark) -> str | None:
-    """Return a key of the program for which a profile is valid, from all inputs that are known before the run."""
+    """Return a hash of everything that determines the profile of --pgle=nsys; None without --pgle=nsys."""
     if benchmark.instruments.pgle != "nsys":
         return None
     lock = CUDA_LOCK if benchmark.hardware.platform == "cuda" else LOCK

@@ -1,6 +1,6 @@
-"""XLA's flags as data: the groups and the facts of each flag in configs/xla_flags.yml.
+"""Look up XLA's flags, and groups of flags, in configs/xla_flags.yml.
 
-This module only reads that file. check_request.py asks the compiler itself.
+This module only reads that file. check_request.py passes the flags to the installed compiler.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ Device = Literal["cpu", "gpu", "hopper", "blackwell"]
 
 
 class FlagRow(Value, frozen=True):
-    """One flag: its purpose, the versions that know it, and its successors."""
+    """One flag: its purpose, the versions of jaxlib that know it, and the flags that replace it."""
 
     reason: str
     hardware: list[Device]
     versions: list[str]
     source: str
-    successors: dict[str, str] = {}  # value of this flag, or "*" for any -> replacement flags, each name=value
+    successors: dict[str, str] = {}  # value of this flag, or "*" for any value -> its replacement, as name=value
     note: str = ""
 
 
@@ -45,7 +45,7 @@ class FlagTable(Value, frozen=True):
 
     date: str
     versions: list[str]  # of jaxlib, oldest first
-    current: list[str]  # those of `versions` that a run may use today
+    current: list[str]  # the versions that a run may use today
     families: dict[str, list[str]]  # a family of devices -> names of configs/hardware
     groups: dict[str, Group]
     flags: dict[str, FlagRow]
@@ -75,7 +75,7 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
     """Return a group that --set=xla_group may name for a device. Raise RequestError for any other group."""
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
-    if name.startswith(OF_PGLE):  # only --pgle adds the phases without which these flags have no effect
+    if name.startswith(OF_PGLE):  # these flags have an effect only in the phases that --pgle adds
         raise RequestError(f"{name} is not set directly", where=where, next_command="--set=xla_group --pgle=nsys")
     row = table().groups[name]
     families = [family for family, names in table().families.items() if hardware.name in names]
@@ -98,7 +98,7 @@ def is_known(row: FlagRow) -> bool:
 
 
 def fact(flag: str) -> FlagFact:
-    """Return the facts in the table about a flag --name=value."""
+    """Return the table's facts about a flag in the form --name=value."""
     name, _, value = flag.removeprefix("--").partition("=")
     row = table().flags.get(name)
     if row is None:
@@ -115,7 +115,7 @@ def fact(flag: str) -> FlagFact:
 
 
 def _known_to(row: FlagRow) -> str:
-    """Return a text with the versions that know a flag; empty if every version knows the flag."""
+    """Return a text that names the versions that know a flag; empty if every version knows it."""
     first, *_, last = table().versions
     if row.versions == table().versions:
         return ""
@@ -123,7 +123,7 @@ def _known_to(row: FlagRow) -> str:
 
 
 def successors_of(name: str, value: str) -> list[str]:
-    """Return the flags, each --name=value, that replace a removed flag; empty without a replacement."""
+    """Return the flags that replace a removed flag, in the form --name=value; empty if nothing replaces it."""
     successors = table().flags[name].successors
     return [f"--{word}" for word in successors.get(value.lower(), successors.get("*", "")).split()]
 
@@ -132,7 +132,7 @@ def successors_of(name: str, value: str) -> list[str]:
 
 
 def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
-    """Refuse the flags that no current version knows. Accept flags that are not in the table."""
+    """Refuse the flags that no current version of jaxlib knows. Accept flags that are not in the table."""
     for name, value in flags.items():
         row = table().flags.get(name)
         if row is not None and not is_known(row):
@@ -149,7 +149,7 @@ def refusals(flags: Mapping[str, str]) -> Iterator[RequestError]:
 
 
 def check(flags: list[str]) -> FlagsCheck:
-    """Return the facts about flags, each --name=value, and the program that checks them with the installed jaxlib."""
+    """Return the table's facts about the flags, and the command that checks them with the installed jaxlib."""
     return FlagsCheck(
         facts=[fact(flag) for flag in flags],
         command=program("jax_backend/inside/check_request.py", f"--flags={' '.join(flags)}"),

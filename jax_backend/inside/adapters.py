@@ -1,10 +1,10 @@
-"""Inside MaxText: add adapters to its weights, and check that training changes only the adapters.
+"""Add adapters to MaxText's weights, and check that training changes only the adapters. Loaded by path in MaxText.
 
-With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them: all gradients are then zero,
-and MaxText exits 0. So this module, loaded by path, passes each new model to MaxText's function that adds adapters.
+With `lora.enable_lora`, MaxText's loop trains only adapters but does not create them. All gradients are then zero,
+and MaxText still exits with 0. So this module passes each new model to MaxText's own function that adds adapters.
 """
 
-# Any odd number: products with it modulo 2 ** 32 all differ, so the fingerprint depends on every number's position.
+# With any odd factor, all products modulo 2 ** 32 differ, so the fingerprint depends on the position of each number.
 PLACE = 2_654_435_761
 
 
@@ -25,7 +25,7 @@ class Adapters:
 
 
 def install():
-    """Replace MaxText's function that creates models, without a change of MaxText's source."""
+    """Replace the function with which MaxText creates models, so that every new model has adapters."""
     from maxtext.utils import lora_utils, model_creation_utils
 
     original = model_creation_utils.get_nnx_create_model_fn
@@ -38,7 +38,7 @@ def install():
 
 
 def looks_of(model):
-    """Return the fingerprints of the adapters and of the frozen weights by path. All ranks get the same values."""
+    """Return path -> fingerprint for the adapters, and for the frozen weights. The values are equal on all ranks."""
     from flax import nnx
 
     leaves = {"/".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))}
@@ -48,9 +48,9 @@ def looks_of(model):
 
 
 def looked_at(arrays):
-    """Return the fingerprint of each array by path, computed on the arrays' devices.
+    """Return path -> fingerprint of the array. The devices that store the arrays compute the fingerprints.
 
-    The function is compiled ahead of time, because jax's own PGLE would profile a normal call.
+    `look` is compiled ahead of time, because jax's own PGLE would profile a normal call of a jitted function.
     """
     import jax
 

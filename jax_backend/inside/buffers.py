@@ -1,8 +1,8 @@
-"""Read from XLA's dumps which buffers a device holds when a step needs the most memory.
+"""Find in XLA's dumps which buffers are in a device's memory when a step uses the most memory.
 
-This module imports only the standard library and can be loaded by path. XLA writes three files per program: the place
-of each value in memory (buffer-assignment), the instruction that makes the value (buffer-assignment-values), and the
-first and last instruction of the schedule that need it (live-range). Memory that values share is counted once.
+This module imports only the standard library and can be loaded by path. XLA dumps three files per program:
+buffer-assignment has each value's address, buffer-assignment-values the instruction that computes it, and live-range
+the first and last instruction that need it. If several values share memory, that memory is counted once.
 """
 
 import re
@@ -19,12 +19,12 @@ _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _SHAPE = re.compile(r"[a-z]+\w*\[[\d,]*\]")
 HOPS = 4  # how many operands to follow back from an instruction without a name
-# Instructions with these opcodes only forward a buffer. Another value at the same position describes it better.
+# Instructions with these opcodes only forward a buffer. Another value at the same address describes it better.
 _PASSED_ON = frozenset({"parameter", "tuple", "get-tuple-element", "while", "bitcast", "copy", "opt-barrier", "call"})
 
 
 class PlacedBuffer(NamedTuple):
-    """A value and its position in memory."""
+    """A value and its address in memory."""
 
     name: str
     allocation: int
@@ -34,7 +34,7 @@ class PlacedBuffer(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """The instruction that makes a value."""
+    """The instruction that computes a value."""
 
     opcode: str = ""
     op_name: str = ""
@@ -50,16 +50,16 @@ class LiveBuffer(NamedTuple):
     name: str
     opcode: str
     op_name: str
-    frame: int  # for hlo.layers
+    frame: int  # a key of hlo.layers
     argument: bool  # whether the value is an argument of the program, which stays in memory for the whole program
 
 
 def held_at_the_peak(assignment, values, live_ranges):
-    """Return the buffers in a device's memory at the peak, largest first. Their sum is the memory in use."""
+    """Return the buffers in a device's memory at its peak, largest first. Their sizes add up to the peak memory."""
     allocations, placed = _placed(assignment)
     makers, needed = _makers(values), _needed(live_ranges)
     temporary = {number for number, (_, kind) in allocations.items() if kind.startswith("preallocated-temp")}
-    first_of = {value.allocation: value for value in reversed(placed)}  # names an argument's place in the state
+    first_of = {value.allocation: value for value in reversed(placed)}  # its name is the argument's path in the state
     begin = [
         _held(first_of[number], size, makers, argument=True)
         for number, (size, kind) in allocations.items()
@@ -91,7 +91,7 @@ def _placed(text):
 
 
 def _whole(name):
-    """Return the name with an index. One of the three files omits the index of values outside of tuples."""
+    """Return the name with a tuple index. One of the three files omits the empty index of a value outside a tuple."""
     return name if name.endswith("}") else name + "{}"
 
 
@@ -115,14 +115,14 @@ def _needed(text):
     return found
 
 
-NEAR = 1e-2  # moments whose temporary memory is within this fraction of the largest also count as the peak
+NEAR = 1e-2  # a moment counts as the peak if its temporary memory is at most this fraction below the maximum
 
 
 def _at_the_peak(ranged, makers):
-    """Return the live values at the peak. Memory only grows at the start of a live range.
+    """Return the values that are live at the peak. Check only the starts of live ranges, because memory grows there.
 
-    If several moments need about the same memory, use the one with the most memory in named values, because loops
-    start with unnamed values.
+    If several moments need about the same memory, choose the moment with the most memory in named values, because
+    loops start with unnamed values.
     """
     moments = []
     for moment in sorted({first for (first, _), _ in ranged}):
@@ -158,7 +158,7 @@ def _distinct(values, makers):
 
 
 def _maker(value, makers):
-    """Return the instruction that makes a value. If it has no name, use the name of its operand."""
+    """Return the instruction that computes a value. If it has no op_name, copy the op_name of its first operand."""
     maker = found = makers.get(value.name.partition("{")[0], Maker())
     for _ in range(HOPS):
         if found.op_name or found.operand not in makers:

@@ -2,11 +2,11 @@
 
 This program runs by path in the framework's environment, with only the standard library and jaxlib, without a GPU:
 `python -P check_request.py --flags="--xla_a=b --xla_c=d"`. XLA reads its flags once, when a client is made, and
-aborts on an unknown flag. So a separate process makes a CPU client for each set of flags. That client also
-knows the flags for GPUs. In a process that compiles for a GPU, both jaxlib and the CUDA plugin read the flags.
+aborts on an unknown flag. So a separate process makes a CPU client for each set of flags. The CPU client also knows
+the flags for GPUs, and jaxlib reads all flags even if the CUDA plugin compiles for a GPU.
 
-The program prints a line for each problem, which begins with the flag. Exit codes: 0 no problem; 2 jaxlib refuses a
-flag or its value; 1 jaxlib did not answer.
+The program prints one line per problem, and the line begins with the flag. Exit codes: 0: no problem; 1: jaxlib could
+not check the flags; 2: jaxlib refuses a flag or its value.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 EXIT_BROKEN = 1
 EXIT_REFUSED = 2
-SECONDS = 120  # for one client: it takes about 1 s, but a first import from a shared disk takes longer
+SECONDS = 120  # the limit for one client, which usually takes 1 s, but longer for a first import from a shared disk
 
 MAKE_A_CLIENT = "from jaxlib import xla_client; xla_client.make_cpu_client()"
 
@@ -27,7 +27,7 @@ BAD_VALUE = re.compile(r"Couldn't interpret value .* for flag (\w+)\.|Illegal va
 
 
 class CannotAskError(Exception):
-    """jaxlib gave no answer about any flag."""
+    """jaxlib could not check any flag."""
 
 
 def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
@@ -51,7 +51,7 @@ def ask(words: list[str], python: str = sys.executable) -> tuple[bool, str]:
 def named(text: str, words: list[str]) -> dict[str, str]:
     """Return flag -> problem for the flags that jaxlib's output names.
 
-    In the output of jaxlib 0.4.35, arbitrary memory follows after a double space.
+    After the names of the flags, jaxlib 0.4.35 prints two spaces and arbitrary bytes of its memory.
     """
     found = UNKNOWN.search(text)
     unknown = found[1].partition("  ")[0].split() if found else []
@@ -65,7 +65,7 @@ def named(text: str, words: list[str]) -> dict[str, str]:
 def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
     """Return flag -> problem for all flags that jaxlib does not accept.
 
-    jaxlib reports a bad value before unknown flags. So remove the reported flags, and check the others again.
+    jaxlib does not report unknown flags if a value is bad. So remove the reported flags, and check the rest again.
     """
     found: dict[str, str] = {}
     left = list(dict.fromkeys(words))
@@ -80,7 +80,7 @@ def problems(words: list[str], python: str = sys.executable) -> dict[str, str]:
 
 
 def _one_by_one(words: list[str], text: str, python: str) -> dict[str, str]:
-    """Check each flag separately, because jaxlib may refuse a list without naming the flag."""
+    """Check each flag separately, because jaxlib may refuse a list of flags without naming the invalid flag."""
     wrong: dict[str, str] = {}
     for word in words:
         accepted, answer = ask([word], python)

@@ -1,16 +1,14 @@
-"""Compile MaxText's training step for GPUs of another machine, and report what the program contains.
+"""Compile MaxText's training step for GPUs that this machine does not have. Report the program's memory and schedule.
 
 This program runs by path inside MaxText's environment, with only the standard library and MaxText:
 `python -P compile_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`Job` of
-benchmarks/compilation/compiled.py). JAX's plugin for CUDA compiles each job for the job's GPUs and XLA flags, and the
-program writes DIR/NUMBER/report.json. It trains and allocates nothing: a compiler needs only shapes, so a model of 70
-billion parameters needs one gigabyte of memory.
+benchmarks/compilation/compiled.py). JAX's CUDA plugin compiles each job for the job's GPUs and XLA flags, and this
+program writes DIR/NUMBER/report.json. It does not train and does not allocate weights, because a compiler needs only
+shapes: it compiles a model of 70 billion parameters with one gigabyte of memory.
 
-MaxText is imported once, and each job is compiled in a fork before JAX does anything: XLA reads its flags once per
-process, and aborts the process for an unknown flag. The output of a job is in DIR/NUMBER/log. A failed job writes
-DIR/NUMBER/failed.json.
-
-The report has the memory and the schedule of the finished program.
+XLA reads its flags once per process, and aborts the process if it does not know a flag. So this program imports
+MaxText once, and compiles each job in a fork in which XLA has not started. The output of a job is in DIR/NUMBER/log.
+A failed job writes DIR/NUMBER/failed.json.
 """
 
 import hashlib
@@ -20,7 +18,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-FINISHED = "*gpu_after_optimizations"  # -buffer-assignment.txt and others
+FINISHED = "*gpu_after_optimizations"  # followed by .txt, by -buffer-assignment.txt or by another ending
 TRAINS_ADAPTERS = "lora.enable_lora=true"
 
 HERE = Path(__file__).resolve().parent
@@ -79,7 +77,7 @@ class Step:
 
 
 class AbsentGpus:
-    """GPUs of another machine, described by the compiler's target configuration."""
+    """GPUs that this machine does not have. XLA's target configuration describes them."""
 
     def __init__(self, target, count, nodes):
         from jax.experimental import mesh_utils, topologies
@@ -98,7 +96,7 @@ class AbsentGpus:
 
 
 def hybrid_mesh(within, between, devices, **_):
-    """Replace jax's function, which uses the slice index of the devices. Absent devices always have index 0."""
+    """Return the devices as a mesh. jax's own function needs slice indices, which absent devices do not have."""
     import numpy as np
 
     axes = range(len(within))
@@ -150,7 +148,7 @@ LAYER_INPUT = "layer input"  # the input of the body of a loop over layers
 
 
 def held(folder, program, layers):
-    """Return the buffers at the peak, except small buffers."""
+    """Return the buffers in memory at the peak, except small buffers."""
     rows = buffers.held_at_the_peak(*(dump(folder, f"{FINISHED}-{name}.txt") for name in buffers.FILES))
     smallest = SMALLEST * sum(row.bytes for row in rows)
     return [
@@ -171,7 +169,7 @@ def held(folder, program, layers):
 
 
 def origin(line, layers):
-    """Return the operation and layer that computed a stored value; empty without a value."""
+    """Return the operation and layer of the instruction that computed a saved value; empty without an instruction."""
     if line is None:
         return {}
     return {"op": LAYER_INPUT if line.opcode == "while" else line.op_name, "layer": layers.get(line.frame, "")}
@@ -187,7 +185,7 @@ def in_words(mesh, words):
 
 
 def dump(folder, pattern):
-    """Return the text of the largest dump. A program may have several modules, of which the step is the largest."""
+    """Return the text of the largest matching dump. XLA may dump several modules; the step is the largest."""
     found = sorted(folder.rglob(pattern), key=lambda path: path.stat().st_size)
     if not found:
         raise SystemExit(f"XLA wrote no {pattern} to {folder}, so the memory of the step is unknown")
@@ -210,7 +208,7 @@ def compile_job(job, folder):
 
 
 def import_maxtext(_jobs):
-    import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks: the import takes 10 s)
+    import maxtext.trainers.pre_train.train_compile  # noqa: F401  (before the forks, because it takes 10 s)
 
 
 def compile_in_a_fork(job, folder):

@@ -1,8 +1,8 @@
-"""Phase convert of --pgle=nsys: convert the report of Nsight Systems to the profile that XLA's scheduler reads.
+"""Convert the report of Nsight Systems to the profile that XLA's scheduler reads (phase convert of --pgle=nsys).
 
 This program runs by path inside MaxText's environment as one task without a device, with only the standard library
-and `nsys`. It works like jax's pgo_nsys_converter.py, but it refuses a profile that is missing, empty, or from
-another program. jax accepts these, and XLA then trains without a warning, which wastes GPU hours.
+and `nsys`. It works like jax's pgo_nsys_converter.py, but it fails if the report is missing, has no instructions, or
+has no cost for a collective. jax's converter accepts such a report, and XLA then guesses costs without a warning.
 
 The program reads the folder of phase profile (*.nsys-rep, hlo/, the worker's facts), and writes profile.pbtxt and
 then profile.json. If it fails, neither file exists.
@@ -35,7 +35,7 @@ NSYS_SECONDS = 1800  # the time limit of nsys for one report
 
 
 class Failure(SystemExit):
-    """The reason why there is no profile, with the file to read."""
+    """An error that ends the program without a profile."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"stepmark convert: {why}")
@@ -43,23 +43,23 @@ class Failure(SystemExit):
 
 # --- nsys's table of kernels by NVTX range ------------------------------------------------------
 
-# XLA opens an NVTX range around every kernel launch, and the name of the range contains the instruction. Such names,
-# oldest first, with or without a leading `TSL:` (openxla/xla: xla/backends/profiler/gpu, nvtx_utils, annotation.cc):
+# XLA opens an NVTX range around every kernel launch, and the range's name contains the instruction. Examples, oldest
+# format first (openxla/xla: xla/backends/profiler/gpu, nvtx_utils, annotation.cc); each may begin with `TSL:`:
 #
 #     Thunk:#hlo_op=fusion.3,hlo_module=jit_step,program_id=7#
 #     Thunk:#name=transformer/dot_general,hlo_op=fusion.3,unique_hlo_op_id=812#
 #
-# jax's own converter uses all text after `hlo_op=` as the name, and so finds no instruction in the newest form.
+# jax's own converter uses all text after `hlo_op=` as the name, so it finds no instruction in the newest format.
 TABLE = "nvtx_kern_sum"
 RANGE, AVERAGE = "NVTX Range", "Avg (ns)"
 OPERATION = re.compile(r"(?:^|:)Thunk:.*[#,]hlo_op=([\w.\-]+)(?=[,#]|$)")
 MICROSECONDS = 1e-3
-# The name of a range may contain a long path of the framework, above the csv module's default of 131,072 characters.
+# The name of a range may be longer than the csv module's default limit of 131,072 characters.
 csv.field_size_limit(16 << 20)
 
 
 def costs_of(lines: Iterable[str]) -> dict[str, float]:
-    """Return the microseconds of each instruction, which are the average time of its slowest kernel."""
+    """Return instruction -> microseconds, the average time of the slowest kernel of the instruction."""
     reader = csv.DictReader(lines)
     costs: dict[str, float] = {}
     try:
@@ -126,7 +126,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 
 def program_of(folder: Path, costs: dict[str, float]) -> tuple[Path, Any]:
-    """Return the path and hlo.Module of the dumped program that shares the most names with the profile."""
+    """Return the path and hlo.Module of the dumped program whose instruction names are most like the profile's."""
     read = {path: hlo.read_module(path) for path in hlo.dumps(folder)}
     if not read:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text in XLA_FLAGS"

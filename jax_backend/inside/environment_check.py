@@ -2,7 +2,7 @@
 
 worker.py loads this module inside MaxText's environment for --check. The module checks the flags with jaxlib, imports
 everything that the worker hooks, multiplies a matrix on each GPU of this node, and builds MaxText's configuration
-from the run's arguments. Its devices are virtual, because only one node runs this check.
+from the run's arguments. The configuration uses virtual devices, because only one node of the job runs this check.
 """
 
 import importlib
@@ -25,7 +25,7 @@ HOOKS = {
     "maxtext.utils.maxtext_utils": ("create_device_mesh",),
     "maxtext.utils.train_utils": ("validate_train_config",),
 }
-# (setting or task, its value) -> additional hooks
+# ("task" or a setting, its value) -> the additional hooks of such a run
 MORE_HOOKS = {
     ("task", "lora"): {
         "maxtext.utils.model_creation_utils": ("get_nnx_create_model_fn",),
@@ -61,7 +61,7 @@ def look(options, worker):
 
 
 def refuse_unknown_flags(kit):
-    """Check the flags in other processes, because XLA would abort this one without a message."""
+    """Check XLA's flags in other processes, because XLA would abort this process without a message."""
     asked = kit.load(HERE / "check_request.py")
     words = os.environ.get("XLA_FLAGS", "").split()
     with kit.checking("jaxlib cannot check XLA's flags", ANOTHER_IMAGE):
@@ -119,12 +119,12 @@ def devices_here(expected, alone, names, kit):
 
 
 def configuration(settings, devices, processes, on_a_node, worker):
-    """Return MaxText's configuration from a run's arguments, and its mesh for all devices of the job."""
+    """Return MaxText's configuration for a run's arguments. Also build its mesh, with all devices of the job."""
     import jax
     from maxtext.configs import pyconfig
     from maxtext.utils import maxtext_utils, train_utils
 
-    # The attributes of a device that MaxText reads. Devices with a common NVLink are in one slice.
+    # Each virtual device has the attributes that MaxText reads. Devices that NVLink connects are in one slice.
     in_a_slice = devices if "hardware=cpu" in settings else on_a_node
     every = [
         SimpleNamespace(id=i, slice_index=i // in_a_slice, process_index=i, platform="gpu", device_kind="virtual")

@@ -1,7 +1,7 @@
 """Read the text of HLO programs: their instructions, shapes, loops, collectives and groups of devices.
 
-This module imports only the standard library and can be loaded by path. PGLE uses the names of the collectives
-(`Module.collectives`); the report of the compiler uses the rest (schedule.py).
+This module imports only the standard library and can be loaded by path. The modules for PGLE use the names of the
+collectives (`Module.collectives`). schedule.py and the programs that count FLOPs use the other functions.
 """
 
 import re
@@ -17,9 +17,9 @@ BYTES = {
     "f8e4m3fnuz": 1.0, "f8e5m2": 1.0, "f8e5m2fnuz": 1.0, "f8e8m0fnu": 1.0, "c64": 8.0, "c128": 16.0,
 }  # fmt: skip
 
-# Collective -> the share of a whole buffer that a device sends in a ring of n. An asynchronous collective X is a
-# pair: X-start, and X-done where the program waits for the result. If XLA has no opcode X-start, the collective is
-# inside an async-start, which XLA prints as X-start with xla_syntax_sugar_async_ops.
+# Collective -> the fraction of the whole buffer that each of n devices in a ring sends. XLA splits an asynchronous
+# collective X into X-start and X-done, which waits for the result. If XLA has no opcode X-start, the collective is
+# inside an async-start, which XLA prints as X-start if xla_syntax_sugar_async_ops is set.
 SENT: Mapping[str, Callable[[int], float]] = {
     "all-gather": lambda n: (n - 1) / n,
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -30,7 +30,7 @@ SENT: Mapping[str, Callable[[int], float]] = {
     "collective-broadcast": lambda _: 1.0,
 }
 
-# Opcodes whose called computations may have collectives. Those of reduce and sort have no collectives.
+# Opcodes that call computations with collectives. The computations that reduce and sort call never have collectives.
 _CALLERS = frozenset({"call", "while", "conditional", "fusion", "async-start"})
 
 _NAME = r"%?([\w.\-]+)"
@@ -96,7 +96,7 @@ class Instruction(NamedTuple):
 
     @property
     def frame(self) -> int:
-        """The stack frame of the instruction's source, a key of `layers`; 0 if it is unknown."""
+        """The number of the stack frame in the source, which is a key of `layers`; 0 if it is unknown."""
         match = _FRAME.search(self.attributes)
         return int(match[1]) if match else 0
 
@@ -148,9 +148,9 @@ class Module(NamedTuple):
                     yield from self.executed(called, often, branch or line.opcode == "conditional", around)
 
     def trips(self, loop: Instruction) -> int | None:
-        """Return how often a loop's body runs: XLA's trip count, or the constant in the loop's condition.
+        """Return how often a loop's body runs, from XLA's trip count or the loop's condition; None if it is unknown.
 
-        A scan counts up from zero, so its condition computes only `counter < constant`.
+        A scan counts up from zero, so its condition contains only `counter < constant`.
         """
         if match := _KNOWN_TRIPS.search(loop.attributes):
             return int(match[1])
@@ -191,8 +191,8 @@ class ExecutedInstruction(NamedTuple):
 class Collective(NamedTuple):
     name: str
     kind: str
-    always: bool  # whether every step runs it with data of the first device, whose profile must then contain it
-    names: tuple[str, ...]  # the names that a profiler may use: its own, and those of its wrappers
+    always: bool  # whether it moves data of device 0 in every step, so that the profile of device 0 must contain it
+    names: tuple[str, ...]  # the names that a profiler may use: its own name, and those of the instructions around it
 
     def known_in(self, names: Container[str]) -> bool:
         return any(name in names for name in self.names)
@@ -261,16 +261,17 @@ def _closing(line: str, start: int) -> int:
 
 
 def shapes_named(operand: str, lines: Mapping[str, Instruction]) -> tuple[Shape, ...]:
-    """Return the shapes of an operand; `while.1#2` is the third part of the tuple while.1."""
+    """Return the shapes of an operand. The operand `while.1#2` is the third part of the tuple `while.1`."""
     name, _, part = operand.partition("#")
     shapes = lines[name].shapes
     return (shapes[int(part)],) if part else shapes
 
 
 def kept(program: Module, name: str) -> Instruction | None:
-    """Return the instruction whose result an in-place update writes to a larger array; None for other instructions.
+    """Return the instruction that computes the value which the in-place update `name` writes to a larger array.
 
-    The array holds, for example, the saved activations of all layers. For a value from a loop, return the loop.
+    The larger array may contain the saved activations of all layers. If a loop computes the value, return the loop.
+    If `name` is not an in-place update, return None.
     """
     found = next(((of, lines) for of, lines in program.computations.items() if name in lines), None)
     if found is None or not found[1][name].op_name.endswith("dynamic_update_slice"):
@@ -355,10 +356,10 @@ _TAKEN_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 
 
 def first_group(attributes: str, partitions: int) -> tuple[int, ...]:
-    """Return the devices of the first group in any of XLA's notations; all devices without a group."""
+    """Return the devices of the first group in any of XLA's notations; all devices if there is no group."""
     if match := _LISTED.search(attributes):
         return tuple(_numbers(match[1]))
-    if match := _COUNTED.search(attributes):  # [groups,size]<=[a,b]T(1,0): a grid of all, transposed, cut into groups
+    if match := _COUNTED.search(attributes):  # [groups,size]<=[a,b]T(1,0): transpose a grid, then cut it into groups
         sizes = _numbers(match[3])
         strides = _strides(sizes)
         order = _numbers(match[4]) if match[4] else range(len(sizes))
@@ -380,7 +381,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _meshed(axes: str, taken: str) -> tuple[int, ...]:
-    """Return the devices of mesh['a'=2,'b'=4] {'b'}. 'b':(1)2 is a part of axis b, 2 long, after a part of 1."""
+    """Return the first group of mesh['a'=2,'b'=4] {'b'}. 'b':(1)2 is the part of b with size 2 and pre-size 1."""
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(axes)}
     strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
     along = []
@@ -403,7 +404,7 @@ def _grid(along: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def axes_along(group: Sequence[int], mesh: Mapping[str, int]) -> list[str]:
-    """Return the axes of a mesh along which the devices of a group differ. The last axis is numbered fastest."""
+    """Return the axes of a mesh along which a group's devices differ. Numbers grow fastest along the last axis."""
     strides = _strides(list(mesh.values()))
     along = []
     for (axis, size), stride in zip(mesh.items(), strides, strict=True):

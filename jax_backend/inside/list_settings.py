@@ -22,7 +22,7 @@ import setting_words as words  # noqa: E402
 
 
 def settings() -> Iterator[tuple[str, str]]:
-    """Yield every field of MaxTextConfig that a user may set, which excludes the fields that MaxText derives."""
+    """Yield the name and type of every field of MaxTextConfig, except the fields that MaxText derives itself."""
     import yaml
     from maxtext.configs import types  # type: ignore[import-not-found]
     from pydantic import BaseModel

@@ -1,6 +1,6 @@
-"""Hooks around the steps of MaxText's loop, to slow steps and to watch jax's own PGLE.
+"""Hook the steps of MaxText's loop, to slow the steps (--inject_slowdown) and to watch jax's own PGLE (--pgle=auto).
 
-The worker loads this module by path. MaxText's loop dispatches a step before it waits for the previous step.
+The worker loads this module by path. MaxText's loop dispatches each step before it waits for the previous step.
 """
 
 import time
@@ -11,11 +11,11 @@ from collections import deque
 
 
 class SlowedSteps:
-    """Steps slowed by `slowdown` (worker_kit.Slowdown); `wait_for` returns when the result of a step is available.
+    """Sleeps after every step as `slowdown` (worker_kit.Slowdown) requires. `wait_for` waits for a step's result.
 
-    A sleep during a step would overlap with the next step, which already runs. So a step starts only after the
-    previous step and its sleep: no step runs while the worker sleeps, and the loop's other work still overlaps with
-    a step.
+    MaxText dispatches the next step early, so a sleep would overlap with that step. This class therefore delays each
+    step until the previous step and its sleep have ended. Then no step runs while the worker sleeps, and the loop's
+    other work still overlaps with a step.
     """
 
     def __init__(self, slowdown, wait_for):
@@ -33,7 +33,7 @@ class SlowedSteps:
         return step
 
     def end_of_next(self):
-        """Return the end of the next step, in the order of the steps. If the step still runs, wait for its end."""
+        """Return the end of the earliest step that no call has returned yet. If the step still runs, wait for it."""
         if not self._ends:
             self._end_running()
         return self._ends.popleft()
@@ -52,10 +52,10 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class PgleWatch:
-    """Watch which steps jax profiles, when it compiles again, and which steps use that program.
+    """Watches how many steps jax profiles, when jax compiles again, and which steps run the new program.
 
-    jax reports compilations through its public monitoring, and an empty trace by a warning. This class ignores both
-    outside of the training step, because jax also profiles every other compiled function.
+    jax reports a compilation through its public monitoring interface, and an empty trace as a warning. This class
+    ignores both outside of the training step, because jax also profiles every other compiled function.
     """
 
     def __init__(self, runs, settling):
@@ -98,7 +98,7 @@ class PgleWatch:
             self._recompile_seconds = seconds
 
     def reason_against(self, step):
-        """Return why a step cannot be measured; None if it can, and for step 0, which is always excluded."""
+        """Return why a step cannot be measured; None if it can. Return None for step 0, which is excluded anyway."""
         over = self.recompile_step is not None and step > self.recompile_step + self._settling
         return None if over or step == 0 else "pgle"
 

@@ -1,8 +1,8 @@
-"""The identity of a profiled program, which shows whether another program may use the profile.
+"""Check before training whether a profile belongs to this program.
 
-XLA matches a profile to a program only by the names of instructions, such as `fusion.12`, which every program has. It
-therefore accepts a profile of another model. So a profile records the inputs of its program, which are compared
-before training. This module imports only the standard library and can be loaded by path.
+XLA matches a profile to a program only by the names of instructions, such as `fusion.12`, which every program has.
+It therefore accepts the profile of another model. So Stepmark stores the profiled program's inputs with the profile,
+and compares them with this program's inputs. This module imports only the standard library; it can be loaded by path.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ SHOWN = 5
 
 
 def first_few(names: Sequence[str]) -> str:
-    """Return the first names, and the number of the others."""
+    """Return a text with the first names and the number of the remaining names."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
@@ -86,7 +86,7 @@ def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def check(profile_json: str | Path, now: Mapping[str, Any]) -> str | None:
-    """Return why the profile next to this file cannot be used for the program `now`; None if it can."""
+    """Return why the program with the identity `now` cannot use the profile next to profile_json; None if it can."""
     path = Path(profile_json)
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
-"""A digest of the training step's StableHLO, as jax lowered it, before XLA compiles it.
+"""Compute a digest of the training step's StableHLO, which jax passes to XLA's compiler.
 
 The worker loads this module by path inside MaxText's environment. It hooks the function by which jax passes the
 lowered step to the compiler, so nothing is traced or lowered twice. Source locations are excluded: with the same jax
 and jaxlib, equal programs have equal digests in any folder and on any machine. MaxText compiles the learning rate
 schedule into the step, so the digest depends on the number of steps. It does not depend on XLA's flags. The hooked
-function is not public. If jax does not have it, the run continues without a digest, and `notes` gives the reason.
+function is not public. If jax does not have it, the run continues without a digest, and `notes` returns the reason.
 """
 
 import functools
@@ -13,16 +13,16 @@ import importlib
 import re
 from types import SimpleNamespace
 
-STEP = "train_step"  # in the module's name; jax puts jit_ before it
-COMPILER, PLACE = "jax._src.compiler", "compile_or_get_cached"  # (backend, computation, ...)
+STEP = "train_step"  # part of the module's name, to which jax adds jit_
+COMPILER, PLACE = "jax._src.compiler", "compile_or_get_cached"  # its arguments are (backend, computation, ...)
 
 
 class ProgramDigest:
-    """Sets `sha256` when the step is compiled: before the first step, or later if jax profiles its first steps."""
+    """Sets `sha256` when jax compiles the step: before the first step, or later if jax profiles the first steps."""
 
     def __init__(self):
         self.sha256 = None
-        self.on_found = None  # a function to call with a digest that is only found later
+        self.on_found = None  # called with the digest if jax compiles the step after the first step has started
         self._problem = f"no program named {STEP} was compiled"
 
     def listen(self, compiler=None):
@@ -65,9 +65,9 @@ def of_lowered(operation):
 
 
 class _Lines:
-    """A digest of a text, computed line by line, because the text of a large model's step would need much memory."""
+    """A digest of a text, computed line by line, because the whole text of a large model's step needs much memory."""
 
-    # jax's name of a kernel with custom partitioning, such as cuDNN's attention, is its address in this process.
+    # jax names a kernel with custom partitioning, such as cuDNN's attention, after its address in this process.
     ADDRESS = re.compile(rb'(@CustomSPMDPartitioning\(.*backend_config = ")\d+"')
 
     def __init__(self):

@@ -1,7 +1,8 @@
 """Convert the HLO of a compiled step to its schedule: the operations in the order of their execution.
 
 This module imports only the standard library and can be loaded by path. `schedule` returns dictionaries that decode
-as Schedule of benchmarks/compilation/compiled.py: FLOPs and bytes of one execution on one device, without times.
+as Schedule of benchmarks/compilation/compiled.py. They have the FLOPs and bytes of one execution on one device, but
+no times.
 """
 
 import re
@@ -20,7 +21,7 @@ FREE = {
     "add-dependency", "after-all", "async-update", "bitcast", "constant", "get-tuple-element", "opt-barrier",
     "parameter", "partition-id", "replica-id", "tuple",
 }  # fmt: skip
-# Opcodes that, outside of fusions, are kernels bound by memory.
+# Opcodes that run a memory-bound kernel if they are not inside a fusion.
 KERNELS = {
     "broadcast", "concatenate", "convert", "dynamic-slice", "dynamic-update-slice", "gather", "iota", "pad", "reduce",
     "reduce-window", "reverse", "rng-bit-generator", "scatter", "select-and-scatter", "slice", "sort", "transpose",
@@ -34,7 +35,7 @@ ATTENTION = re.compile(r"__cudnn\$fmha\w*")
 CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
 SCORES = re.compile(r'"intermediate_tensor_shape":\{[^{}]*"dimensions":\[([^\]]*)\]')
 SLIDING_WINDOW = re.compile(r'"sliding_window_length":[1-9]')
-FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # attention: Q K' and P V; backward: the scores again, dV, dP, dQ, dK
+FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # in attention; forward: Q K', P V; backward: Q K', dV, dP, dQ, dK
 
 
 def schedule(text, mesh, words, node_of):
@@ -88,7 +89,7 @@ class Reader:
         return list(within.values())[-1], within
 
     def _done(self, line, operations):
-        """Return the end of an asynchronous operation; None if the operation is synchronous after all."""
+        """Return the end of an asynchronous operation; None if it runs synchronously or its start is unknown."""
         started = next((one for one in operations if one["name"] == line.operands[0]), None)
         if started is None:
             self._not_counted.append(f"{line.name} ({line.opcode}; its start is in another computation)")
@@ -131,7 +132,7 @@ class Reader:
         return {"what": "loop", "body": called, "trips": trips or 1}
 
     def _fusion(self, line):
-        """Return the operation of a fusion, which is bound by memory unless it contains a known operation."""
+        """Return the operation of a fusion: its matmul, attention or collective, otherwise a memory-bound kernel."""
         body = self._program.computations[line.called_as["calls"]]
         moved = fusion_bytes(body)
         found = [one for one in (self._known(inner, body) for inner in body.values()) if one]
@@ -149,7 +150,7 @@ class Reader:
         return {"what": "fusion", "bytes": touched(line, lines)}
 
     def _attention(self, line, lines):
-        """Return an attention. cuDNN's kernels state the scores' shape: batch, heads, query length, key length."""
+        """Return the operation of an attention. cuDNN states the scores' shape: batch, heads, queries, keys."""
         scores = SCORES.search(line.attributes)
         if not scores:
             self._not_counted.append(f"{line.name} ({line.target}: no shape of the scores)")
@@ -189,7 +190,7 @@ class Reader:
 
 
 def matmul(line, lines):
-    """Return a matmul that cuBLAS computes. Its call states the summed axes; its first output is the result."""
+    """Return the operation of a cuBLAS matmul. The call states the summed axes; its first output is the result."""
     left, right = (hlo.shapes_named(operand, lines)[0] for operand in line.operands[:2])
     result = line.shapes[0]
     summed = prod(left.sizes[axis] for axis in numbers(CONTRACTED.search(line.attributes)[1]))
@@ -222,13 +223,13 @@ def size(line):
 
 
 def touched(line, lines):
-    """Return the bytes of all operands, which are read, and of all results, which are written."""
+    """Return the number of bytes that an instruction reads (all its operands) and writes (all its results)."""
     known = [operand for operand in line.operands if operand.partition("#")[0] in lines]
     return size(line) + sum(shape.bytes for operand in known for shape in hlo.shapes_named(operand, lines))
 
 
 def fusion_bytes(body):
-    """Return the bytes that a fusion reads and writes. A slice or an in-place update counts only its own bytes."""
+    """Return the bytes that a fusion reads and writes. For a slice or in-place update, count the accessed part."""
     users = {}
     for line in body.values():
         for operand in line.operands:
@@ -255,7 +256,7 @@ def read_by(user, line, users, depth):
     if user.opcode == "dynamic-update-slice" and user.operands[0] == line.name:
         return 0.0  # the update is written in place, so the array is not read
     if user.opcode in KEEPS:
-        return read(user, users, depth + 1) * size(line) / max(size(user), 1)  # in the type of `line`
+        return read(user, users, depth + 1) * size(line) / max(size(user), 1)  # converted to the type of `line`
     return size(line)
 
 

@@ -65,7 +65,7 @@ class Training:
         )
         self._layers = self.config.num_decoder_layers
         self._trained = nnx.LoRAParam if TRAINS_ADAPTERS in argv else nnx.Param
-        self._values = None  # the values of the state, after the step is compiled
+        self._values = None  # the arrays of the state; None until the step is compiled
 
     def within(self):
         """Return the context in which MaxText's functions must run."""
@@ -195,7 +195,7 @@ def settings_of(training):
 
 
 def turns_neighbours(rope):
-    """Return whether RoPE pairs neighbouring numbers of a head, and not numbers from its two halves."""
+    """Return whether RoPE rotates pairs of neighbouring numbers, rather than one number from each half of a head."""
     head = np.zeros((1, 2, 1, rope.embedding_dims), np.float32)
     head[..., 0] = 1
     turned = np.asarray(rope(head, np.arange(2)[None]))[0, 1, 0]
@@ -232,7 +232,7 @@ SCAN_AXIS = 1
 
 
 def neutral(arrays, layers):
-    """Return MaxText's arrays by neutral names. With a scan, one array has all layers along SCAN_AXIS."""
+    """Return neutral name -> array. With a scan, one array of MaxText contains all layers along SCAN_AXIS."""
     found = {ours: arrays[path].transpose(axes) for ours, (path, axes) in WHOLE.items() if path in arrays}
     for ours, (path, axes) in IN_LAYER.items():
         stacked = arrays.get(SCANNED + path)
@@ -244,7 +244,7 @@ def neutral(arrays, layers):
 
 
 def of_maxtext(weights, layers, paths):
-    """Return arrays by neutral names as arrays by MaxText's paths, for the paths that the model has."""
+    """Return MaxText's path -> array from weights with neutral names, for the paths that the model has."""
     found = {path: weights[ours].transpose(np.argsort(axes)) for ours, (path, axes) in WHOLE.items() if path in paths}
     for ours, (path, axes) in IN_LAYER.items():
         if f"layers.0.{ours}" not in weights:
@@ -277,7 +277,7 @@ def load_parameters(model, arrays):
 
 
 def filled(own, arrays):
-    """Return a flat state with these arrays, with the types and on the devices of the state's parameters."""
+    """Return the flat state `own` with these arrays. Each gets the type and devices of the parameter it replaces."""
     import jax
 
     names = {"/".join(map(str, path)) for path, _ in own}
@@ -300,14 +300,13 @@ def train_case(words, case, given, worker):
 
 
 def count(program):
-    """Return the FLOPs of the program's matmuls, and of the recomputed matmuls, which jax marks in their names."""
+    """Return the FLOPs of all matmuls, and separately of the recomputed matmuls, which jax marks in their names."""
     module = hlo.parse(program.compiler_ir("hlo").get_hlo_module().to_string().splitlines())
     total, again = 0, Counter()
     for op_name, flops in matmuls(module):
         total += flops
-        if (
-            flops and RECOMPUTED in op_name
-        ):  # the name of an einsum contains its formula; the name of a matmul with a weight does not
+        if flops and RECOMPUTED in op_name:
+            # The name of an einsum contains its formula. The name of a matmul with weights does not.
             again[EINSUMS.get(op_name.split("/")[-2], "matmuls with weights")] += flops
     return {"total": total, "recomputed": dict(again)}
 
@@ -325,7 +324,7 @@ def matmuls(module):
 
 
 def flops_of(dot, lines):
-    """Return the FLOPs of a matmul; 0 for a product with a vector, which the formula does not count."""
+    """Return the FLOPs of a matmul; 0 for a product with a vector, which Stepmark's FLOPs formula does not count."""
     left, right = (hlo.shapes_named(operand, lines)[0].sizes for operand in dot.operands[:2])
     summed = prod(left[axis] for axis in dot.dims("lhs_contracting_dims"))
     batch = prod(left[axis] for axis in dot.dims("lhs_batch_dims"))

@@ -3,10 +3,10 @@
 This program runs by path inside MaxText's environment (`python -P worker.py ... -- key=value ...`) with only the
 standard library and MaxText.
 
-MaxText measures from dispatch to dispatch while its logger waits for the previous step, so its time for step k is the
-true time of step k-2. This worker reads the clock when that wait ends: the loop still dispatches one step ahead, and
-the times add up to the wall time. MaxText silently continues if a rank has not joined the others, a loss is NaN or no
-parameter has a gradient. This worker checks for all three.
+MaxText measures the time between two dispatches. Its logger waits between them for the previous step, so MaxText's
+time for step k is the duration of step k-2. This worker reads the clock when that wait ends, so its step times add up
+to the wall time. The loop still dispatches one step ahead. MaxText silently continues if a rank has not joined the
+other ranks, if a loss is NaN, or if no parameter has a gradient. This worker checks for these three problems.
 """
 
 import argparse
@@ -31,14 +31,14 @@ class StepClock(kit.StepRecorder):
     def __init__(self, events, reasons_against=()):
         super().__init__(events)
         self._reasons_against = reasons_against  # functions: step number -> why it cannot be measured, or None
-        self.end_of_step = time.perf_counter  # returns the end of a step that is done on the device
+        self.end_of_step = time.perf_counter  # returns the end time of a step that has ended on the device
 
     def around(self, write_metrics):
-        """Return MaxText's metric writer, extended to read the clock when its step is done on the device.
+        """Return a function that calls MaxText's metric writer, and records when the step has ended on the device.
 
-        The loop calls the writer for a step after it has dispatched the next step, so it waits for the device there.
-        Reading the clock after that wait costs nothing; a separate thread that waits for the loss cost 3% of a
-        14 ms step on a CPU. MaxText's writer fetches the values before they are recorded here.
+        The loop calls the writer for a step after it has dispatched the next step, so waiting for the loss in the
+        writer does not delay the device. A separate thread that waited for the loss slowed a 14 ms step on a CPU by
+        3%. The function records the metrics after MaxText's writer has fetched them from the device.
         """
 
         def write(metrics, step, metric_type="train"):
@@ -67,7 +67,7 @@ class StepClock(kit.StepRecorder):
 
 
 def hook_training_loop(train, clock, on_first_step):
-    """Replace the function that MaxText's loop calls for every step, without a change of MaxText's source."""
+    """Replace the function that MaxText's loop calls for every step, until its first call has installed the clock."""
     original = train.training_loop_iteration
 
     def first_iteration(device_state, python_variables, immutable_data):
@@ -110,20 +110,20 @@ def facts(options, device_state, program, adapters=None):
 
 
 def join_processes(options):
-    """Join the processes before MaxText starts, because its own rendezvous for CPUs has one fixed port."""
+    """Connect the processes before MaxText starts, because MaxText's own rendezvous for CPUs uses a fixed port."""
     import jax
 
     if options.processes == 1:
         return
-    # Each process of a node uses the GPU with its local rank; a single process uses all GPUs. This must be explicit:
-    # otherwise every process would use all GPUs of a node, or in a Slurm job the GPU with its local rank.
+    # If a node has several processes, each uses the GPU whose number is its local rank. A single process uses all.
+    # By default, every process would use all GPUs of a node, or in a Slurm job only the GPU of its local rank.
     here = options.devices // options.processes
     mine = [options.rank % options.tasks_per_node] if options.tasks_per_node > 1 else list(range(here))
     jax.distributed.initialize(options.coordinator, options.processes, options.rank, local_device_ids=mine)
 
 
 def assert_platform():
-    """End the worker if jax does not have the platform: MaxText would fail later with an unclear error."""
+    """End the worker if jax has no device of the platform, because MaxText would fail later with an unclear error."""
     import jax
 
     platform = os.environ.get("JAX_PLATFORMS", "")
@@ -158,9 +158,9 @@ def argv_of(settings):
 
 
 def record_of_this_rank(options):
-    """Enable MaxText's profiler on the recorded ranks, with a separate folder for each.
+    """Disable MaxText's profiler unless this rank is recorded, and use a separate folder for each recorded rank.
 
-    jax names a trace only by its host, so the processes of a node would overwrite each other's traces.
+    jax names a trace only after its host, so the processes of a node would otherwise overwrite each other's traces.
     """
     settings = dict(word.split("=", 1) for word in options.settings)
     if options.rank not in kit.numbers_of(options.recorded_ranks):
@@ -171,9 +171,9 @@ def record_of_this_rank(options):
 
 
 def find_cuda_runtime():
-    """Let MaxText find libcudart.so, with which it starts nsys's recording.
+    """Make MaxText find pip's libcudart.so, which MaxText needs to start the recording of nsys.
 
-    No loader searches pip's folder, and pip's file has a version in its name. Without this, MaxText records nothing.
+    The dynamic loader does not search pip's folder, and the name of pip's file contains a version.
     """
     from ctypes import CDLL, cdll
     from types import SimpleNamespace
@@ -245,10 +245,10 @@ def train_under_clock(options, clock, events, watch, slowdown, program, adapters
 
 
 def with_reason(train):
-    """Return `train` with errors that show the original cause.
+    """Return a function that calls `train` and raises the original cause of an error.
 
-    If MaxText refuses its configuration, it exits with only a number. Its context for Transformer Engine, which every
-    GPU run uses, replaces any error inside the context by another error.
+    If MaxText refuses its configuration, it exits with only a number. Its context manager for Transformer Engine,
+    which every GPU run uses, replaces any error that is raised inside it by another error.
     """
 
     def train_with_reason():
@@ -276,7 +276,7 @@ def reason_of(error):
 
 
 def words_of(error):
-    """Return an error in one line, because pydantic's errors contain the whole configuration."""
+    """Return an error as one line, without the configuration that pydantic's errors contain."""
     problems = getattr(error, "errors", None)
     if callable(problems):
         return "; ".join(str(found["msg"]).removeprefix("Value error, ") for found in problems())
@@ -292,7 +292,7 @@ def main(options):
     if options.pgle_runs:
         watch = kit.load(HERE / "loop_hooks.py").PgleWatch(options.pgle_runs, options.pgle_settling)
         reasons.insert(0, watch.reason_against)
-    if options.hlo_dir and options.rank == 0:  # XLA dumps the training step; this must be set before jax is imported
+    if options.hlo_dir and options.rank == 0:  # dump the training step; XLA_FLAGS must be set before jax is imported
         asked = f"--xla_dump_to={options.hlo_dir} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.*"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {asked}".strip()
     if options.recorded_ranks:
