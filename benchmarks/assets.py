@@ -33,7 +33,7 @@ class Part(Value, frozen=True):
 
 
 class Repository(Value, frozen=True):
-    """The files of a Hugging Face repository from which an asset can be downloaded."""
+    """A Hugging Face repository that an asset can be downloaded from, and which of its files to download."""
 
     kind: Literal["models", "datasets"]
     name: RepositoryName
@@ -53,7 +53,7 @@ class Asset(Value, frozen=True):
     parts: list[Part]
     repository: Repository | None
     made_by: str = ""  # how to make the asset if it cannot be downloaded; {out} is the folder of all assets
-    only_for: str = ""  # the only runs that read the asset; empty: all runs of the row do
+    only_for: str = ""  # describes the runs that read the asset; empty: all runs of the row read it
 
 
 class Needs(Value, frozen=True):
@@ -123,7 +123,7 @@ class AssetStatus(Value, frozen=True):
 
     @property
     def missing_gb(self) -> float:
-        """Return the size that is still to be downloaded; 0 if the asset's size is unknown."""
+        """Return the number of GB that are still to be downloaded; 0 if the asset's size is unknown."""
         return 0.0 if self.state == "present" else max(0.0, (self.asset.gb or 0.0) - self.bytes / GB)
 
 
@@ -150,7 +150,7 @@ def _fault_of(part: Part, sizes: Mapping[str, int]) -> str:
 
 
 def has_usual_assets(found: Iterable[AssetStatus]) -> bool:
-    """Return whether the row's usual runs have all files that they read."""
+    """Return whether every asset is present, except assets that only some runs read (`only_for`)."""
     return all(one.state == "present" for one in found if not one.asset.only_for)
 
 
@@ -158,11 +158,11 @@ def has_usual_assets(found: Iterable[AssetStatus]) -> bool:
 
 
 def hub_home(site: Site) -> Path | None:
-    """Return HF_HOME for a site's jobs: a folder next to the container images. None if there is no such folder."""
+    """Return HF_HOME for a site's jobs, in the folder of container images; None if the site has no such folder."""
     images = site.container.images if site.container else None
     return Path(images) / "huggingface" if images else None
 
 
 def hub_folder(home: Path, repository: Repository) -> Path:
-    """Return the repository's folder in HF_HOME. `snapshots/COMMIT` has its files, `refs/REVISION` has the commit."""
+    """Return the folder of a repository in HF_HOME: files in `snapshots/COMMIT`, the commit in `refs/REVISION`."""
     return home / "hub" / f"{repository.kind}--{repository.name.replace('/', '--')}"

@@ -43,24 +43,24 @@ class LockFile(Value, frozen=True):
     python_minimum: tuple[int, int]
     python_maximum: tuple[int, int]
     size_gb: float
-    offered: str = ""  # a requirement that pip's package index must offer to use the lock; empty: no such requirement
-    cuda: tuple[int, int] | None = None  # the CUDA version of its libraries; None: the lock is not for GPUs
-    complete: bool = True  # False: declared dependencies are missing on purpose, so `uv pip check` would fail
+    offered: str = ""  # a requirement that pip's package index must offer, otherwise another lock is used
+    cuda: tuple[int, int] | None = None  # the CUDA version of the locked libraries; None: the lock is not for GPUs
+    complete: bool = True  # False: some dependencies are omitted on purpose, so `uv pip check` would fail
 
 
 class EnvironmentSpec(Value, frozen=True):
-    """The environment of an engine's workers. It is a virtual environment, made on first use from the first lock that
-    fits, or a container at sites with a container runtime.
+    """The environment of an engine's workers. At sites with a container runtime, it is a container. At other sites,
+    Stepmark makes a virtual environment on first use, from the first lock that fits the machine.
     """
 
     name: str
-    locks: tuple[LockFile, ...]  # for one platform, preferred ones first; empty: the engine runs only in containers
+    locks: tuple[LockFile, ...]  # for one platform, the preferred lock first; empty: the engine needs a container
     import_check: str  # a module whose import proves that the environment works
-    import_variables: dict[str, str] = {}  # variables that some machines need to import the module
+    import_variables: dict[str, str] = {}  # environment variables that this import needs on some machines
     gpu_packages: tuple[str, ...] = ()  # packages that the framework needs to use GPUs of this platform
     image: ImageNames = ""  # the container image, by its name in a registry; empty: no image is known
     image_python: str = "python3"  # the Python interpreter in the image
-    only_by_name: bool = False  # the image needs permission, so setup fetches it only for a named engine or model
+    only_by_name: bool = False  # True: the image needs permission, so setup fetches it only if the user names it
 
 
 class FlagFact(Value, frozen=True):
@@ -80,8 +80,8 @@ class FlagGroup(Value, frozen=True):
 
 
 class FlagsCheck(Value, frozen=True):
-    """The known facts about some flags, and the program with which the compiler checks them. The program runs in the
-    engine's environment without a GPU. It exits with 0, or with 2 and a line for each rejected flag.
+    """The known facts about some flags, and a program that lets the compiler check them. The program runs in the
+    engine's environment without a GPU. It exits with 0, or prints a line for each rejected flag and exits with 2.
     """
 
     facts: list[FlagFact]
@@ -92,12 +92,12 @@ class FlagsCheck(Value, frozen=True):
 class SideProgram(Value, frozen=True):
     """A program that Stepmark starts once on this machine, in the engine's environment, outside of any run.
 
-    It writes its results to `{phase_dir}/report.json`. `{phase_dir}` is a folder for this program, with its input.
+    It writes its results to `{phase_dir}/report.json`. `{phase_dir}` is the program's folder, which has its input.
     """
 
     command: list[str]  # may contain the placeholders of a Phase
     environment: dict[str, str] = {}
-    platform: str = "cpu"  # the platform whose environment it needs (Hardware.platform)
+    platform: str = "cpu"  # the platform whose environment the program needs (Hardware.platform)
 
 
 class SkippedLine(Value, frozen=True):
@@ -106,16 +106,16 @@ class SkippedLine(Value, frozen=True):
 
 
 class LogEvent(Value, frozen=True):
-    """One event of a foreign log: a step, or a skipped line with the reason."""
+    """One event of a log that Stepmark did not write (a foreign log): a step, or a skipped line with the reason."""
 
     attempt: int  # starts at 1 and never decreases
     step: Step | None = None
     skipped: SkippedLine | None = None
-    duplicates: int = 0  # how often other hosts reported steps that were already read
+    duplicates: int = 0  # the number of step lines that repeat a step which another host reported before
 
 
 class LogFormat(Protocol):
-    """A format of foreign logs: it recognises its logs and streams their events."""
+    """A format of foreign logs. It recognises logs in this format and streams their events."""
 
     name: str
     seconds_are: str  # the meaning of the printed step time; empty: unknown
@@ -123,10 +123,10 @@ class LogFormat(Protocol):
     prints_loss: bool
 
     def seconds_resolution(self, seconds: float) -> float:
-        """Return the value of the last printed digit for a time of this size. Rounding changes half of it at most."""
+        """Return one unit of the last printed digit for a time of this size. Rounding may be off by half a unit."""
 
     def rate_resolution(self, rate: float) -> float:
-        """Return the value of the last printed digit for TFLOP/s or tokens/s of this size."""
+        """Return one unit of the last printed digit for TFLOP/s or tokens/s of this size."""
 
     def recognises(self, head: bytes) -> bool: ...
 
@@ -140,7 +140,7 @@ class Backend(Protocol):
     title: str
     engines: tuple[str, ...]  # the first is the default
     layout_settings: frozenset[str]  # the settings that divide the work among devices
-    reserved_variables: tuple[str, ...]  # prefixes of variables that would change the framework without the plan
+    reserved_variables: tuple[str, ...]  # prefixes of variables that change the framework but are not in the plan
     reserved_settings: Mapping[str, str]  # settings that Stepmark sets itself -> what to use instead
 
     def settings(self) -> SettingTypes:
@@ -150,7 +150,7 @@ class Backend(Protocol):
         """Return the layout that the framework's sharding settings produce on `gpus` devices."""
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
-        """Return why this framework cannot run the benchmark; empty if it can."""
+        """Return the reasons why this framework cannot run the benchmark; an empty list if it can."""
 
     def storage(self, benchmark: Benchmark) -> Storage:
         """Return how the framework stores the state of a training step, for the estimate of memory."""
@@ -161,13 +161,13 @@ class Backend(Protocol):
     def plan(self, benchmark: Benchmark) -> Plan: ...
 
     def read_phase(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> RunRecord:
-        """Return the records that the workers of one phase wrote, complete or partial."""
+        """Return what the workers of one phase recorded, even if the phase did not finish."""
 
     def follow(self, benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], list[Step]]:
         """Return a function that returns the steps written since its last call, while the phase runs."""
 
     def log_formats(self) -> tuple[LogFormat, ...]:
-        """Return the formats of the framework's foreign logs that can be read."""
+        """Return the formats of the framework's logs that Stepmark can read."""
 
 
 # --- optional capabilities, checked with isinstance ----------------------------------------------
@@ -178,12 +178,12 @@ class RefusesHardware(Protocol):
     """A backend with engines that run only on some device types."""
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        """Return why no recipe of the engine can run on a device type; None if a recipe can."""
+        """Return why the engine cannot run on a device type with any recipe; None if it can."""
 
 
 @runtime_checkable
 class RanksLayouts(Protocol):
-    """A backend that can rank layouts which are in no recipe (plan.py layouts)."""
+    """A backend that can rank layouts that no recipe contains (plan.py layouts)."""
 
     def layout_settings_for(
         self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
@@ -216,7 +216,7 @@ class GuidedByProfiles(Protocol):
     pgle_ways: frozenset[str]  # the supported values of --pgle, in addition to `off`
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
-        """Return the key of the profile that this benchmark reads, or None. Equal keys mean equal programs."""
+        """Return the key of the profile that this benchmark reads, or None. Programs with equal keys are equal."""
 
 
 @runtime_checkable
@@ -224,10 +224,10 @@ class CompilerFlags(Protocol):
     """A backend whose compiler flags (--set=xla_FLAG) can be checked before a run."""
 
     def flag_group(self, name: str, hardware: Hardware) -> FlagGroup:
-        """Return the flags of --set=xla_group=NAME for a device. Raise RequestError if it has no such group."""
+        """Return the flags of --set=xla_group=NAME for a device. Raise RequestError if there is no such group."""
 
     def flags_check(self, flags: list[str]) -> FlagsCheck:
-        """Return how to check these flags. Each one is --name=value."""
+        """Return the facts about these flags and the program to check them. A flag has the form --name=value."""
 
 
 @runtime_checkable
@@ -240,11 +240,11 @@ class MeasuresPeaks(Protocol):
 
 @runtime_checkable
 class ProvesWork(Protocol):
-    """A backend that can prove that its framework computes the same results as another one."""
+    """A backend that can prove that its framework computes the same results as another framework."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Return a program that trains a few steps on given tokens, from given or new weights. `{phase_dir}` has a
-        work.WorkRequest (request.json) and CASE/given.npz. The program writes CASE/arrays.npz and a work.WorkReport.
+        """Return a program that trains a few steps on given tokens, from given or new weights. In `{phase_dir}`, it reads
+        work.WorkRequest (request.json) and CASE/given.npz, and it writes CASE/arrays.npz and a work.WorkReport.
         """
 
 
@@ -259,13 +259,13 @@ class CompilesAhead(Protocol):
 
     def compile_program(self) -> SideProgram:
         """Return a program that compiles training steps. `{phase_dir}/request.json` is a list of jobs. For job N, the
-        program writes N/report.json, or N/failed.json with the exit code, and N/log.
+        program writes N/log, and either N/report.json or (with the exit code) N/failed.json.
         """
 
 
 @runtime_checkable
 class Checks(Protocol):
-    """A backend with a program that runs first in a cluster's job, on one node with its GPUs. The program imports the
+    """A backend with a program that runs first in a cluster's job, on the GPUs of one node. The program imports the
     framework and builds the run's configuration. Its last line is `stepmark check: ok {json}` with exit code 0, or
     `stepmark check: what; why; next: what to do` with exit code 1 (read by benchmarks/runs/first_check.py).
     """
@@ -276,7 +276,7 @@ class Checks(Protocol):
 
 @runtime_checkable
 class NeedsTransformerEngine(Protocol):
-    """A framework with settings that need Transformer Engine, which its virtual environment does not have."""
+    """A backend with settings that need Transformer Engine. Its virtual environment lacks Transformer Engine."""
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
         """Return each setting that needs Transformer Engine -> the flag that avoids it."""

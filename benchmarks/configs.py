@@ -46,7 +46,7 @@ WHERE_TO_LOOK: dict[Kind, str] = {
 NOT_IN_SCOPE: dict[Kind, str] = {"models": "models are dense Llama decoders; mixtures of experts are not supported"}
 
 EXAMPLE = "example_"  # the prefix of sites that only serve as templates
-OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # in a recipe; if it does not match, parse the file
+OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # finds a recipe's backend without parsing YAML
 
 AnyValue = TypeVar("AnyValue", bound=Value)
 
@@ -60,10 +60,10 @@ class Configs:
         self.root = root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
         self._own: dict[Kind, Path | None] = {"sites": own_sites, "suites": own_suites}  # the user's own folders
         self._learned: dict[str, Hardware] = {}
-        self._kept: dict[Hashable, Any] = {}  # results of reading, listing and checking
+        self._kept: dict[Hashable, Any] = {}  # the results of compute_once
 
     def compute_once(self, key: Hashable, made: Callable[[], Any]) -> Any:
-        """Return the result of the first call of `made` for this key."""
+        """Return `made()`. It is called only once for each key."""
         if key not in self._kept:
             self._kept[key] = made()
         return self._kept[key]
@@ -79,7 +79,7 @@ class Configs:
         self._learned[hardware.name] = hardware
 
     def site(self, name: str) -> Site:
-        """Return a site. The user's own sites replace those of the checkout."""
+        """Return a site. A site in the user's own folder replaces the checkout's site of the same name."""
         site: Site = self.compute_once(("site", name), lambda: self._checked_site(name))
         return site
 
@@ -93,7 +93,7 @@ class Configs:
         return self.row("recipes", name, Recipe)
 
     def recipes(self, backend: str | None = None) -> list[Recipe]:
-        """Return all recipes, or those of a backend, sorted by name. Files of other backends are not parsed."""
+        """Return all recipes, or those for one backend, sorted by name. Recipes for other backends are not parsed."""
         found: list[Recipe] = self.compute_once(("recipes", backend), lambda: self._recipes_of(backend))
         return found
 
@@ -146,7 +146,7 @@ class Configs:
         return list(folder.glob(f"{pattern}.yml")) if folder else []
 
     def row(self, kind: Kind, name: str, row_type: type[AnyValue]) -> AnyValue:
-        """Return a row of configs/ as a value of the capability that owns it."""
+        """Return a row of configs/ as a value of type `row_type`."""
         names = self.names(kind)
         if name not in names:
             raise UnknownName(
@@ -199,7 +199,7 @@ def _read_row(path: Path, row_type: type[AnyValue]) -> AnyValue:
 
 
 def read_yaml(path: Path, value_type: type[AnyValue]) -> AnyValue:
-    """Return a YAML file as a value. Refuse a file that does not fit the type, and name the key."""
+    """Return a YAML file as a value. If the file does not fit the type, raise RequestError, which names the key."""
     data = parse_yaml(path)
     try:
         return msgspec.convert(data, value_type, strict=True)
@@ -298,7 +298,7 @@ def _problem(what: str, event: Any) -> yaml.MarkedYAMLError:
 
 @cache
 def _plain(text: str) -> Any:
-    """Return the value of a word without quotes: text, or the type that YAML 1.1 recognises."""
+    """Return the value of an unquoted YAML scalar: of the type that YAML 1.1 infers, otherwise text."""
     for tag, pattern in _LOADER.yaml_implicit_resolvers.get(text[:1], ()):
         if pattern.match(text):
             return _LOADER("").construct_object(yaml.ScalarNode(tag, text))
@@ -306,7 +306,7 @@ def _plain(text: str) -> Any:
 
 
 def parse_yaml(path: Path) -> Any:
-    """Return the plain data of a YAML file. Refuse text that is not YAML, with the file and line."""
+    """Return the plain data of a YAML file. Raise RequestError with the file and line if the text is not YAML."""
     try:
         return _Document(files.read(path).decode()).data()
     except yaml.MarkedYAMLError as error:

@@ -17,7 +17,7 @@ EXIT_CODES = {"valid": EXIT_VALID, "failed": EXIT_FAILED, "invalid": EXIT_INVALI
 LIST_COMMAND = "python launch/run.py --list"
 SAME_COMMAND = "--"  # a next_command that repeats the typed command
 
-# Completes a next_command that has only flags. The launcher replaces it, because it knows the typed command.
+# Completes a next_command that consists of flags. The launcher sets this, because it knows the typed command.
 complete: Callable[[str], str] = str
 
 

@@ -30,14 +30,14 @@ NOT_JSON = (ValueError, RecursionError)
 PASSING = (errno.ESTALE, errno.EIO)
 PAUSES_SECONDS = (0.1, 1.0)  # the pauses before the second and the third attempt
 
-_ESCAPED = re.compile(rb"\\[bfnrtu]")  # JSON escapes that can stand for non-printable characters
+_ESCAPED = re.compile(rb"\\[bfnrtu]")  # JSON escapes that can encode non-printable characters
 
-COULD_NOT_WRITE = "could-not-write"  # a link in a phase's folder; workers also make it (inside/worker_kit.py)
+COULD_NOT_WRITE = "could-not-write"  # the name of a link in a phase's folder; inside/worker_kit.py also creates it
 
 
 @contextlib.contextmanager
 def passing() -> Iterator[None]:
-    """Ignore an error of a shared file system while reading growing files; a later call reads the rest."""
+    """Ignore a temporary error of a shared file system; the caller reads the rest of a growing file later."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def read(path: Path) -> bytes:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a regular file. After an error of a shared file system, continue at the same place."""
+    """Yield the lines of a regular file. After an error of a shared file system, continue with the next line."""
     place = 0
     for pause in (*PAUSES_SECONDS, None):
         try:
@@ -92,7 +92,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def read_json(path: Path, kind: type[Read]) -> Read:
-    """Return the value in a regular file. Raise OSError, or ValueError if it is not JSON of this form."""
+    """Return the JSON value in a regular file. Raise OSError, or ValueError if it is not JSON of this type."""
     data = read(path)
     try:
         return decode_json(data, msgspec.json.Decoder(kind))
@@ -101,7 +101,7 @@ def read_json(path: Path, kind: type[Read]) -> Read:
 
 
 def decode_json(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:
-    """Return the value. Data with only printable characters, which is nearly all data, is decoded directly."""
+    """Return the value with printable strings. Nearly all data is printable already, and is decoded directly."""
     if _ESCAPED.search(data) is None and data.decode(errors="replace").replace("\n", "").isprintable():
         return decoder.decode(data)
     return msgspec.convert(one_line(msgspec.json.decode(data)), decoder.type, str_keys=True)
@@ -124,7 +124,7 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
 
 
 def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
-    """Return the error. `why` names the files that are kept; `then` is the command for when writing works again."""
+    """Return the error. `why` names the files that are kept; `then` is the command to run after the cause is gone."""
     return RunError(
         f"{path.name} could not be written: {error.strerror or error}",
         where=str(path.parent),

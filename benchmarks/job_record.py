@@ -72,7 +72,7 @@ class Binding(Value, frozen=True):
 
 
 class ProcessEnd(Value, frozen=True):
-    """The end of one process of a run, as the site saw it. A line of exits.jsonl, or of a job's exits-rankN.jsonl."""
+    """The end of one process of a run: a line of exits.jsonl, or of a queued job's exits-rankN.jsonl."""
 
     rank: int
     exit_code: int | None  # negative: a signal; None: the process was still running when the site stopped waiting
@@ -91,9 +91,9 @@ class AttemptEnd(Value, frozen=True):
     text: str  # what happened, where, and which record shows it
     steps: int  # the number of steps that rank 0 reported
     nodes: str | None = None
-    rank: int | None = None  # the rank whose log to read first; None: any rank
+    rank: int | None = None  # the rank whose log the user should read first; None: any rank
 
 
 def figures_from(attempts: Sequence[AttemptEnd]) -> AttemptEnd:
-    """Return the attempt that gives the metrics: the last completed one, or the last one."""
+    """Return the attempt whose metrics the result reports: the last completed attempt, otherwise the last attempt."""
     return next((one for one in reversed(attempts) if one.outcome == "completed"), attempts[-1])

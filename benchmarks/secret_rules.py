@@ -15,7 +15,7 @@ from benchmarks.errors import RequestError
 
 REDACTED = "<redacted>"
 SHORTEST_VALUE = 8  # shorter values occur in ordinary text
-NO_SECRETS = ("PWD", "OLDPWD")  # folders, whose names only look like secrets
+NO_SECRETS = ("PWD", "OLDPWD")  # PWD also means password, but these variables contain folders
 
 _VARIABLE = re.compile(
     r"TOKEN(_|$)|(?<!MAX_)(?<!MIN_)(?<!NUM_)(?<!BATCHED_)(?<!TRAIN_)(?<!TOTAL_)TOKENS$"  # these count tokens
@@ -31,8 +31,8 @@ _SHAPE = re.compile(
     rb"|\bhooks\.slack\.com/services/[\w/]+|\bdckr_pat_[\w-]{20,}"
     rb"|\bwandb_v\d{1,3}_\w{8,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
 )
-# A login before @: a name and a password, which may contain / and @, up to the last @ of the path; or only a name. A
-# number after the colon is a port.
+# A login before @ in a URL: a name with a password, or only a name. The password may contain / and @, so it extends
+# to the last @ of the path. A number after the colon is a port.
 _LOGIN = re.compile(
     rb"(?<=://)(?:(?:<redacted>|[^/\s:@\['\"<>])*+:(?!\d{1,5}(?:[/?#,;\s]|$))(?:<redacted>|(?!://)[^\s'\"<>?#])+@"
     rb"|[^/\s'\"<>]+@)",
@@ -53,11 +53,11 @@ _QUERY = re.compile(
     + rb"|sig|key)=)(?!<redacted>|(?:None|null|true|false)\b)[^&#\s'\"<>\\]+"
 )
 _SIGN = rb"\\{0,4}['\"]?[ \t]{0,8}(?:=>|[:=])[ \t]{0,8}+"
-# A value: quoted inside a quoted text, quoted, or a word. Without a closing quote, it extends to the end of the line.
+# A value in quotes, which may be escaped. Without a closing quote, the value extends to the end of the line.
 _QUOTED = rb"(?:\\{1,4}(?P<%(n)s>['\"]).+?(?:\\{1,4}(?P=%(n)s)|$)|\"(?:\\.|[^\"\\\n])+\"?|'(?:\\.|[^'\\\n])+'?)"
 _NOTHING = rb"(?!\\{0,4}['\"]?(?:(?:None|null|true|false)\b|<redacted>))"
 _KEY = rb"[A-Z ]{0,30}PRIVATE KEY-----"
-# The group `before` is kept. No pattern begins with a repetition, because a log may have lines of megabytes.
+# Only the group `before` stays readable. No pattern begins with a repetition, because a line may have megabytes.
 _IN_A_LOG = (
     rb"(?P<before>"
     rb"(?i:" + _NAME + _SIGN + rb")" + _NOTHING + rb")(?:" + _QUOTED % {b"n": b"q"} + rb"|[^\s&'\"]+)"
@@ -85,7 +85,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path | str, ...] = ()) -> dict[str, str]:
-    """Return the names of a shell's secret variables by value, without values that occur in a path."""
+    """Return secret value -> name of the shell's variable, without values that occur in one of `paths`."""
     return {
         value: name
         for name, value in environment.items()
@@ -97,7 +97,7 @@ def shell_secrets(environment: Mapping[str, str] = os.environ, paths: tuple[Path
 
 
 def secrets_here() -> Known:
-    """Return this shell's secrets, except values in the current folder's path. For many texts, call this once."""
+    """Return this shell's secrets, except values in the current folder's path. Call this once for many texts."""
     return shell_secrets(paths=(Path.cwd(),))
 
 
@@ -145,7 +145,7 @@ def hidden(text: str, known: Known | None = None) -> str:
 
 
 def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
-    """Also hide values whose names look like a password or a key. Applying it again changes nothing."""
+    """Return the text with the secrets of `hidden` and the values of passwords and keys hidden. Idempotent."""
     text = re.sub(_IN_A_LOG, _hide_match, text, flags=re.MULTILINE)
     end = None if b"-----END " not in text else re.search(rb"-----END " + _KEY, text)
     if end is not None:  # the text begins inside a private key

@@ -1,4 +1,4 @@
-"""Computes median with interval, mean, spread and excess of one run's step times. Pure.
+"""Computes the median, its interval, the mean, the spread and the excess of one run's step times.
 
 window.py decides which steps are in the window.
 """
@@ -16,7 +16,7 @@ DEVIATIONS_PER_MAD = 1.4826  # standard deviations per median absolute deviation
 HIGHEST_AUTOCORRELATION = 0.95
 THIRDS = 3
 QUANTILE_OF_THIRDS = 4.303  # Student's t with 2 degrees of freedom, two-sided 95%
-MEMORY = 1.75  # factor by which a run's level varies more than its thirds show (public runs, 50 steps)
+MEMORY = 1.75  # a run's level varies by this factor more than its thirds show (public runs, 50 steps)
 
 
 class MedianInterval(NamedTuple):
@@ -48,7 +48,7 @@ def median_of_counts(counts: Mapping[float, int]) -> float | None:
 
 
 class RunningMean:
-    """The mean of values that are added in parts. It tracks rounding errors, so their order does not matter."""
+    """The mean of values that are added in parts. Rounding errors are tracked, so the order does not matter."""
 
     def __init__(self) -> None:
         self._sum, self._lost, self._count = 0.0, 0.0, 0
@@ -64,7 +64,7 @@ class RunningMean:
 
 
 def excess(seconds: Sequence[float]) -> float | None:
-    """Return mean over median, minus 1: the time that slow steps add, which the median hides by design."""
+    """Return mean / median - 1: the share of time that slow steps add. The median does not show it."""
     middle, average = median(seconds), mean(seconds)
     return average / middle - 1 if middle and average is not None else None
 
@@ -79,15 +79,15 @@ def stdev(values: Sequence[float]) -> float | None:
 def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -> MedianInterval | None:
     """Return the 95% interval of the median of successive step times; None for fewer than 9.
 
-    The result is the union of two intervals, because step times have both a short and a long memory:
+    The result is the union of two intervals, because step times are correlated over short and over long periods:
 
     - Order statistics of the steps, widened for the autocorrelation from one step to the next.
-    - Student's t interval of three medians, one for each third of the window, MEMORY times as wide. Thirds grow with
+    - Student's t interval of the medians of the window's three thirds, widened by the factor MEMORY. Thirds grow with
       the window, so more steps narrow the interval only if the level of the run stays the same (batch means with few,
       long batches: Schmeiser 1982; Ibragimov and Mueller 2010).
 
-    docs/measurements/2026-11-24-interval.md has the measured coverage. A window cannot show a memory that is much
-    longer than the window. For steps of seconds, the coverage is below 95% with fewer than 50 steps.
+    docs/measurements/2026-11-24-interval.md has the measured coverage. A window cannot show changes that are much
+    slower than the window. If steps take seconds and the window has fewer than 50 steps, the coverage is below 95%.
 
     `resolution_seconds` is the value of the last digit of a printed time. Rounding moves a median by up to half of
     this value, so each side of the interval is wider by that half.
@@ -102,7 +102,7 @@ def median_interval(seconds: Sequence[float], resolution_seconds: float = 0.0) -
     half_ranks = _half_ranks(_clipped_deviations(seconds, middle, resolution_seconds))
     rounding = resolution_seconds / 2
     half_width = min(_half_width_of_thirds(seconds), ordered[-1] - ordered[0]) + rounding
-    # The lower end divides the median by the factor of the upper end, so it is always above 0.
+    # The lower end is median / (upper end / median), so it is always above 0.
     below = middle * middle / (middle + half_width) if middle > 0 else 0.0
     low = min(below, max(_at_rank(ordered, middle_rank - half_ranks) - rounding, 0.0))
     high = max(middle + half_width, _at_rank(ordered, middle_rank + half_ranks) + rounding)
@@ -129,8 +129,8 @@ def _half_ranks(deviations: Sequence[float]) -> float:
 def _clipped_deviations(seconds: Sequence[float], middle: float, resolution_seconds: float) -> list[float]:
     """Return the distances from the median, limited to 3 robust deviations so that spikes do not set the spread.
 
-    Coarsely printed times can have a MAD of 0 although the times vary. The least assumed deviation is therefore one
-    printed digit.
+    Coarsely printed times can have a MAD of 0 although the times vary. The spread is therefore at least one unit of
+    the last printed digit.
     """
     deviations = [value - middle for value in seconds]
     spread = DEVIATIONS_PER_MAD * _at_rank(sorted(map(abs, deviations)), (len(deviations) + 1) / 2)

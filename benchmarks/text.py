@@ -54,7 +54,7 @@ def columns(table: Sequence[Sequence[str]], numbers: Collection[int] = (), inden
 
 
 class Grid(NamedTuple):
-    """A table that looks the same on a screen and on a page."""
+    """A table for the terminal or for an HTML page."""
 
     heading: str
     titles: Sequence[str]  # a title that begins with # is for a column of numbers
@@ -106,7 +106,7 @@ def spans_text(numbers: Iterable[int], width: int = 0) -> str:
 
 
 def first_few(texts: Sequence[str], most: int = 8, between: str = ", ") -> str:
-    """Return the first few texts, and the number of the others."""
+    """Return the first few texts, and how many more there are."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{between.join(texts[:most])}{more}"
 
