@@ -243,8 +243,8 @@ class ProvesWork(Protocol):
     """A backend that can prove that its framework computes the same results as another framework."""
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Return a program that trains a few steps on given tokens, from given or new weights. In `{phase_dir}`, it reads
-        work.WorkRequest (request.json) and CASE/given.npz, and it writes CASE/arrays.npz and a work.WorkReport.
+        """Return a program that trains a few steps on given tokens, from given or new weights. It reads request.json
+        (a work.WorkRequest) and CASE/given.npz in `{phase_dir}`, and writes CASE/arrays.npz and a work.WorkReport.
         """
 
 
