@@ -1,1 +1,1 @@
-"""Compare two sides, each with one run or several: how they differ, the verdict, and the likely causes."""
+"""Compares two sides, each with one or several runs: their differences, the verdict, and the likely causes."""

@@ -1,6 +1,6 @@
-"""Select the runs of each side, refuse sides that are not comparable, and list the warnings. Pure.
+"""Select the runs of each side, refuse to compare sides with different work, and list the warnings. Pure.
 
-If a difference affects only some metrics, metrics.py refuses those metrics.
+If a difference between the sides affects only some metrics, metrics.py refuses those metrics.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from benchmarks.request.resolve import LISTED
 from benchmarks.text import first_few, plural, reasons_text
 from benchmarks.values import benchmark_fields
 
-# All runs of a side must have the same values of these fields; otherwise the side's means would mix different work.
+# All runs of a side must have the same values of these fields. Otherwise the side's mean would mix different work.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
     "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
@@ -23,7 +23,7 @@ OF_THE_WORK = (
 
 
 def admitted(chosen: Chosen, *, baseline: bool) -> tuple[Side, list[ComparedRun]]:
-    """Return the runs of a side that count. The side contains the reason for each excluded run."""
+    """Return a side with the reason for each excluded run, and the runs that remain for the comparison."""
     left_out = dict(chosen.left_out)
     runs = []
     for run in chosen.runs:
@@ -50,7 +50,7 @@ def _why_not(run: ComparedRun, *, baseline: bool) -> str | None:
 
 
 def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
-    """Return the reasons not to compare the two sides at all; empty if they can be compared."""
+    """Return the reasons not to compare the two sides; an empty list if they can be compared."""
     found = []
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
@@ -66,7 +66,7 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
 
 
 def mixed(runs: Runs) -> list[str]:
-    """Return the fields of OF_THE_WORK in which the runs of one side differ, with their values."""
+    """Return the fields of OF_THE_WORK that differ between the runs of one side, each with its values."""
     found = []
     for field in OF_THE_WORK:
         values = [field_text(benchmark_fields(run.benchmark)[field]) for run in runs]
@@ -88,7 +88,7 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
 
 
 def field_text(value: object) -> str:
-    """Return a field of the request as text."""
+    """Return a field of a benchmark as text."""
     if value is None:
         return "none"
     short = getattr(value, "short", None)
@@ -99,7 +99,7 @@ def field_text(value: object) -> str:
 
 
 def cautions(a: Runs, b: Runs) -> list[Caution]:
-    """Return the reasons to trust the verdict less, the most important first."""
+    """Return warnings about conditions that make the verdict less reliable, the most important first."""
     found = []
     if min(len(a), len(b)) < FEWEST_RUNS:
         text = f"fewer than {FEWEST_RUNS} runs on a side, so one disturbed run can look like a difference"
@@ -115,7 +115,7 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
 
 
 def interleaved(a: Runs, b: Runs) -> bool:
-    """Whether A and B alternated: by start time, the side changes at least once per run of the smaller side."""
+    """Return whether A and B alternated. In order of start, the side must change once per run of the smaller side."""
     began = [(run.began, side) for side, runs in enumerate((a, b)) for run in runs]
     times = sorted((time, side) for time, side in began if time is not None)
     changes = sum(one[1] != other[1] for one, other in pairwise(times))
@@ -123,7 +123,7 @@ def interleaved(a: Runs, b: Runs) -> bool:
 
 
 def interleaving_command(a: Runs, b: Runs) -> str | None:
-    """Return the command that runs A and B alternately; None if run.py has no list flag for their difference."""
+    """Return the command that runs A and B alternately; None if no list flag of run.py covers their difference."""
     one, other = (runs[0].benchmark for runs in (a, b))
     fields = [benchmark_fields(side) for side in (one, other)]
     values = {name: list(dict.fromkeys(field_text(side[name]) for side in fields)) for name in LISTED}

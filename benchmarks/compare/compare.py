@@ -1,6 +1,6 @@
-"""Compare two sides: their difference in every metric, and the verdict on their step time. Pure.
+"""Compare two sides: their difference in every metric, and the verdict on the step time. Pure.
 
-intervals.py has the statistics, admission.py and metrics.py decide what is comparable, explain.py finds causes.
+intervals.py contains the statistics. admission.py and metrics.py decide what is comparable. explain.py finds causes.
 """
 
 import math
@@ -19,7 +19,7 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.text import first_few
 from benchmarks.verdict import Verdict
 
-EXACT_DIGITS = 9  # decimals of a logarithm: smaller differences are rounding errors
+EXACT_DIGITS = 9  # decimals of a logarithm; smaller differences are rounding errors
 History = Callable[[], Sequence[FinishedRun]]
 
 
@@ -65,7 +65,7 @@ def compare(
 
 
 def _pairs(a: Runs, b: Runs) -> list[tuple[int, int]]:
-    """Return the positions in A and B of each repeat's runs; empty if the sides are not two cells of one sweep."""
+    """Return the positions in A and B of runs of the same repeat; empty if A and B are not two cells of one sweep."""
     places = [{run.pair: place for place, run in enumerate(runs) if run.pair} for runs in (a, b)]
     cells = [{(pair.sweep, pair.cell) for pair in found} for found in places]
     sweeps = {sweep for found in cells for sweep, _ in found}
@@ -87,7 +87,7 @@ def _differences(
     margin_percent: float,
     history: History,
 ) -> list[Difference]:
-    """Return the difference in every known metric. The first comparable step-time metric gets the verdict."""
+    """Return the difference in each metric that a run has. The first comparable step-time metric gets the verdict."""
     noise = _noise(sides, history) if min(map(len, sides)) < FEWEST_RUNS else None
     found: list[Difference] = []
     tested = False
@@ -133,20 +133,20 @@ def _difference(
         interval = Interval(means[1] - means[0])
     if metric.step_time:
         moves = [fmean(intervals.still_moves(run.result.window) for run in runs) for runs in sides]
-        interval = interval.widened(metric.step_time * (moves[1] - moves[0]))  # a drift that both sides share cancels
+        interval = interval.widened(metric.step_time * (moves[1] - moves[0]))  # a drift that A and B share cancels
     low, high = (None if end is None else intervals.percent(end) for end in (interval.low, interval.high))
     return replace(found, percent=intervals.percent(interval.centre), low=low, high=high), interval
 
 
 def _logs(metric: ComparedMetric, runs: Runs) -> list[float]:
-    """Return the logarithms of a metric of the runs; empty if a run lacks it, because all runs must count."""
+    """Return the logarithm of a metric for each run; empty if one run lacks the metric, because a mean needs all."""
     values = [metric.value(run) for run in runs]
     known = [value for value in values if value is not None and value > 0 and math.isfinite(value)]
     return [round(math.log(value), EXACT_DIGITS) for value in known] if len(known) == len(runs) else []
 
 
 def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interval:
-    """Return the mean over a side's runs. For a single run, the interval is that of the run's median step."""
+    """Return the mean over a side's runs. For a single run, add the interval of its median step time."""
     mean = fmean(logs)
     spread = runs[0].result.seconds_per_step
     if len(runs) > 1:
@@ -159,7 +159,7 @@ def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interva
 
 
 def _noise(sides: tuple[Runs, Runs], history: History) -> Noise | None:
-    """Return how much step times vary between equal runs: earlier runs of the same kind, and the runs of a side."""
+    """Return how much step times vary between equal runs: between similar earlier runs, and within each side."""
     named = {run.result.run_id for runs in sides for run in runs}
     entries = history()
     own = [one.origin.identity for one in entries if one.run_id in named]

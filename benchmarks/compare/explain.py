@@ -1,8 +1,8 @@
 """Rank the differences between the runs of two sides by how likely each is to change the step time. Pure.
 
-A weight ranks a kind of difference: arithmetic and communication in every step first, then the host, then tools that
-observe the run. The weight is halved if a value also varies within a side, or if a number changed in the direction
-that does not fit the step times. Weights are an order, not probabilities.
+Each kind of difference has a weight. Kinds that change the arithmetic and communication of every step have the
+highest weights, then kinds that affect the host. The weight is halved if a value also varies within a side, or if a
+number changed in a direction that does not fit the step times. Weights rank causes, but are not probabilities.
 """
 
 import math
@@ -20,10 +20,10 @@ from benchmarks.compare.values import Cause
 from benchmarks.telemetry.gpu import THROTTLE_BITS, GpuTelemetry
 
 DOUBT = 0.5
-LEAST_EFFECT = 0.005  # share of the step time; a smaller difference needs no cause
+LEAST_EFFECT = 0.005  # share of the step time; a smaller difference in speed needs no cause
 MOST_VALUES = 3
 
-# kind -> its name in the plural, its weight, why it matters
+# kind of difference -> its name in the plural, its weight, and why it affects the speed
 KINDS: dict[str, tuple[str, float, str]] = {
     "slowdown": ("slowdown on purpose", 130, "every step was slowed on purpose"),
     "request": ("request", 104, "the work of a step differs, or the way it is done"),
@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "environment": ("environment variables", 40, "a library may read it"),
     "Stepmark": ("version of Stepmark", 22, "it contains the programs that train and measure"),
 }
-# Names whose weight differs from that of their kind: kind, pattern of the name, weight, why it matters.
+# Names whose weight differs from the weight of their kind: kind, pattern of the name, weight, why it matters.
 SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("request", r"backend|engine", 112, "another framework"),
     ("request", r"data", 62, "the time to load data may differ, and the loss differs"),
@@ -63,18 +63,18 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ),
 )
 OF_THE_REQUEST = ("request", "setting", "XLA flag")
-# In these kinds, each framework has different names, so a comparison name by name is impossible.
+# Each framework has its own names for these kinds, so they cannot be compared between frameworks.
 OF_A_FRAMEWORK = ("setting", "argument", "version", "layout", "image", "XLA flag", "program")
 
 
 class Measure(NamedTuple):
-    """A number that each run has, such as a clock or a temperature."""
+    """A number that is measured in each run, such as a clock or a temperature."""
 
     name: str
     unit: str
-    least: float  # smaller differences are ignored; relative, or in the unit
+    least: float  # smaller differences are ignored; a fraction if `relative`, otherwise in `unit`
     relative: bool
-    faster: int  # 1: a higher value makes a step faster; -1: slower
+    faster: int  # 1: a higher value makes a step faster; -1: it makes a step slower
     weight: float
     read: Callable[[ComparedRun], float | None]
     kind: str = "clock"
@@ -111,15 +111,15 @@ MEASURES = (
 class Explanation(NamedTuple):
     causes: list[Cause]
     same: list[str]  # kinds that were compared and do not differ, each with its number of facts
-    not_known: list[str]  # kinds that a side does not record, or that cannot be compared between two frameworks
+    not_known: list[str]  # kinds that one side does not record, or that two frameworks do not share
 
 
 def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
-    """Return the ranked causes. `slower` is the logarithm of B's step time divided by A's; None: not known."""
+    """Return the ranked causes. `slower` is the logarithm of B's step time divided by A's; None: unknown."""
     found: list[Cause] = []
     same: list[str] = []
     not_known: list[str] = []
-    own: list[str] = []  # kinds in which each framework has its own names
+    own: list[str] = []  # kinds for which each framework has its own names
     sides = ([facts_of(run) for run in a], [facts_of(run) for run in b])
     one, other = (side[0]["request"] for side in sides)
     other_framework = any(one[name] != other[name] for name in ("backend", "engine"))
@@ -141,7 +141,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
         not_known.append(f"{', '.join(own)}: {where}")
     found += _moved(a, b, slower)
     settings = {cause.name for cause in found if cause.kind == "setting"}
-    # An argument with the name of a setting only passes that setting on, so it is not a second cause.
+    # If an argument has the name of a setting, it only passes the setting on, so it is not a second cause.
     found = [cause for cause in found if cause.kind != "argument" or cause.name not in settings]
     found.sort(key=lambda cause: (-cause.weight, cause.kind, cause.name))
     ranked = [msgspec.structs.replace(cause, rank=rank) for rank, cause in enumerate(found, 1)]
@@ -149,7 +149,7 @@ def causes(a: Runs, b: Runs, slower: float | None) -> Explanation:
 
 
 def requested(causes: Sequence[Cause]) -> list[str]:
-    """Return the differences of the two requests, such as "dtype: bf16 -> fp8", without each model dimension."""
+    """Return how the two requests differ, such as "dtype: bf16 -> fp8", without each model dimension."""
     return [
         f"{cause.name if cause.kind == 'request' else f'{cause.kind} {cause.name}'}: {cause.a or 'not set'} -> "
         f"{cause.b or 'not set'}"
@@ -184,7 +184,7 @@ def _values(values: Sequence[str | None]) -> str | None:
 
 
 def _moved(a: Runs, b: Runs, slower: float | None) -> Iterator[Cause]:
-    """Yield a cause for each measurement of the machines that differs: clocks, power, errors, load."""
+    """Yield a cause for each measure (clocks, power, errors, load) that differs between the sides."""
     on_cpu = all(run.benchmark.hardware.kind == "cpu" for run in (*a, *b))
     for measure in MEASURES:
         one, other = ([value for run in runs if (value := measure.read(run)) is not None] for runs in (a, b))

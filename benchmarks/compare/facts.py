@@ -1,8 +1,8 @@
-"""Turn a run's provenance into named facts by kind, which explain.py compares. Pure.
+"""Turn a run's provenance into named facts, grouped by kind, for explain.py to compare. Pure.
 
 If a run does not record a kind, the kind is absent; if the record is empty, the kind is empty. The arguments and
-variables of the program come from the plan, whose paths are placeholders. Parts that always differ between runs,
-such as the start time or the port, are replaced.
+variables of the program come from the plan, in which paths are placeholders. Values that differ between any two runs,
+such as the start time or the port, are replaced by placeholders.
 """
 
 import re
@@ -21,14 +21,14 @@ FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 REQUESTED = (*(name for name in OF_THE_WORK if name != "inject_slowdown"), "steps", "data")
 MACHINE = ("cpu", "cpus", "cpus_usable", "memory_bytes", "system", "architecture")
 IMAGE = ("name", "lock_file", "lock_sha256", "image", "image_digest", "file_bytes", "file_written", "packages_sha256")
-# Variables that only show where and when a job ran: those of the scheduler, those of Stepmark, and addresses.
+# Variables of the scheduler and of Stepmark, and addresses: they only show where and when a job ran.
 NO_SETTING = re.compile(r"^(SLURM_|SLURMD_|STEPMARK_|PMIX_|PMI_)|(^|_)(PORT|PID|JOBID|JOB_ID|ADDR|TMPDIR)$")
 OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?:/[^\s=,:;\"']*)?\d{8}T\d{6}Z-[A-Za-z0-9_-]+-[0-9a-f]{4}"), "{run}"),
     (re.compile(r"\d{8}T\d{6}(?:\.\d+)?Z"), "{time}"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"), "{time}"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "{uuid}"),
-    # A port needs a host before its colon: CUBLAS_WORKSPACE_CONFIG=:4096:8 contains no port.
+    # A port follows a host and a colon: CUBLAS_WORKSPACE_CONFIG=:4096:8 has no host, so it contains no port.
     (
         re.compile(r"(?<![\w.:-])((?:[A-Za-z][\w.-]*|\d+(?:\.\d+){3}|\[[0-9a-fA-F:]+\])):\d{4,5}(?![\w:])"),
         r"\1:{port}",
@@ -39,11 +39,11 @@ OF_ONE_RUN: tuple[tuple[re.Pattern[str], str], ...] = (
 def facts_of(run: ComparedRun) -> Facts:
     benchmark, about = run.benchmark, run.provenance
     measured = figures_from(run.result.attempts) if run.result.attempts else None
-    # The measured phase is the last one.
+    # Only the last phase is measured, so its record is the one to use.
     first_rank = (one for one in reversed(about.get("worker") or []) if one.get("rank") == 0)
     own = (one for one in first_rank if not measured or one.get("attempt", measured.attempt) == measured.attempt)
     worker: dict[str, Any] = next(own, {})
-    # If the run was queued, the launcher's machine is not the machine that trained.
+    # A queued run trained on another machine than the launcher's.
     machine, is_local = _texts(about.get("machine")), _is_local(run)
     hosts = machine.get("hostname") if is_local else measured.nodes if measured else None
     image, git = _texts(about.get("environment")), _texts(about.get("git"))
@@ -71,7 +71,7 @@ def facts_of(run: ComparedRun) -> Facts:
 
 
 def load_per_processor(run: ComparedRun) -> float | None:
-    """Return the load of the machine per processor before the run started; None if it is not known."""
+    """Return the machine's load average per processor before the run started; None if it is unknown."""
     try:
         machine = run.provenance["machine"]
         load = float(machine["load_average"][0]) / float(machine["cpus_usable"])

@@ -1,6 +1,6 @@
-"""The difference of side B from side A with a 95% interval, and the verdict. Pure. All values are logarithms.
+"""Compute the difference of side B from side A with a 95% interval, and the verdict. All values are logarithms. Pure.
 
-A sample is a run, not a step. The steps of one run share its machine and its time, so they are not independent.
+A sample is a run, not a step. The steps of one run share a machine and a period, so they are not independent.
 """
 
 import math
@@ -12,28 +12,28 @@ from typing import Any, NamedTuple
 from benchmarks.values import Window
 from benchmarks.verdict import Verdict
 
-FEWEST_RUNS = 3  # on a side, or earlier runs; the interval of two runs would contain nearly everything
+FEWEST_RUNS = 3  # the fewest runs of a side, or earlier runs; two runs give a uselessly wide interval
 CONFIDENCE = 0.95
 DEFAULT_MARGIN_PERCENT = 1.0
 
 
 class Interval(NamedTuple):
-    """The logarithm of B divided by A, or of one side's value, with its 95% interval."""
+    """The logarithm of B divided by A, or of the value of one side, with its 95% interval."""
 
     centre: float
-    low: float | None = None  # 95%; None: the data do not suffice for an interval
+    low: float | None = None  # the ends of the 95% interval; None: there are too few data for an interval
     high: float | None = None
     by: str = ""  # how the interval was computed, or why it is missing
 
     def widened(self, by: float) -> "Interval":
-        """Return the interval, extended in the direction in which unsettled step times still move."""
+        """Return the interval, extended in the direction in which step times still drift."""
         if self.low is None or self.high is None:
             return self
         return self._replace(low=self.low + min(by, 0.0), high=self.high + max(by, 0.0))
 
 
 class Noise(NamedTuple):
-    """How much equal runs differ by chance."""
+    """How much the step times of equal runs differ by chance."""
 
     deviation: float
     freedom: int  # degrees of freedom
@@ -41,7 +41,7 @@ class Noise(NamedTuple):
 
 
 def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Return the Welch t interval for the difference of the sides, from one logarithm per run."""
+    """Return the Welch t interval for the difference of the sides, from the logarithm of each run's metric."""
     from scipy import stats
 
     by = f"{len(a)} and {len(b)} runs, Welch's t"
@@ -49,7 +49,7 @@ def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Return the paired t interval, in which a disturbance that slows both runs of a pair cancels."""
+    """Return the paired t interval. A disturbance that slows both runs of a pair cancels out."""
     from scipy import stats
 
     if len(a) < FEWEST_RUNS:
@@ -60,9 +60,9 @@ def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | None) -> Interval:
-    """Return the interval for fewer than 3 runs on a side: from the runs' windows and the noise between equal runs.
+    """Return the interval if a side has fewer than 3 runs: from the interval within each run, and from the noise.
 
-    The noise widens the interval by Student's t. Its deviation comes from at least 3 other runs.
+    Student's t of the noise between equal runs widens the interval. The noise comes from at least 3 other runs.
     """
     from scipy.special import stdtrit
 
@@ -79,7 +79,7 @@ def of_few(a: Interval, b: Interval, counts: tuple[int, int], noise: Noise | Non
 
 
 def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
-    """Return the pooled deviation of runs within their groups of equal runs; None if no group has 3 runs."""
+    """Return the pooled deviation of runs from the mean of their group of equal runs; None if no group has 3 runs."""
     known = [group for group in groups if len(group) >= FEWEST_RUNS]
     freedom = sum(len(group) - 1 for group in known)
     squares = sum((len(group) - 1) * variance(group) for group in known)
@@ -87,7 +87,7 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def still_moves(found: Window) -> float:
-    """Return how much an unfinished drift may still change the median; positive: the run would get slower."""
+    """Return how much an unfinished drift may still change the median; positive: the run would become slower."""
     off = math.log1p((found.median_off_percent or 0.0) / 100)
     return math.copysign(off, found.drift_percent_per_minute or 0.0)
 
@@ -97,7 +97,7 @@ def percent(log: float) -> float:
 
 
 def verdict_of(found: Interval, margin_percent: float, *, lower_is_better: bool = True) -> tuple[Verdict, str]:
-    """Return the verdict on a step time or its inverse, and the reason in one sentence."""
+    """Return the verdict on a step time (or on a speed, its inverse), and the reason in one sentence."""
     if found.low is None or found.high is None:
         return Verdict.INCONCLUSIVE, found.by
     if -margin_percent < percent(found.low) and percent(found.high) < margin_percent:
@@ -109,7 +109,7 @@ def verdict_of(found: Interval, margin_percent: float, *, lower_is_better: bool 
 
 
 def _confidence(test: Callable[[], Any], centre: float, by: str) -> Interval:
-    """Return the 95% interval of a test. If all runs are equal, scipy warns and returns NaN; the width is then 0."""
+    """Return the 95% interval of a test. If all runs are equal, scipy returns NaN; the interval then has no width."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         low, high = map(float, test().confidence_interval(CONFIDENCE))

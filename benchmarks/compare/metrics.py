@@ -1,6 +1,6 @@
-"""The metrics that are compared: how to read each from a result, which direction is better, and when it is refused.
+"""Define the metrics that are compared: how to read each from a result, and when its comparison is refused. Pure.
 
-Pure. If a metric does not mean the same on both sides, it is refused with a reason; the other metrics are compared.
+If a metric has different meanings on the two sides, it is refused with a reason; other metrics are still compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,23 +10,23 @@ from benchmarks.compare.runs import ComparedRun, Runs
 from benchmarks.measuring.utilisation import Mfu
 from benchmarks.values import Model
 
-NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_length")  # of a model
+NO_DIMENSIONS = ("name", "backend_settings", "source", "date", "max_sequence_length")  # not dimensions of a model
 
 
 class ComparedMetric(NamedTuple):
-    """A metric to compare. All metrics are compared as logarithms, so differences are ratios."""
+    """A metric to compare. Stepmark compares logarithms, so differences are ratios."""
 
     name: str
     unit: str
     value: Callable[[ComparedRun], float | None]
-    refused: str | None = None  # why this metric of the two sides is not comparable
-    step_time: int = 0  # 1: proportional to seconds/step; -1: to its inverse; the first such metric gets the verdict
-    flagged: bool = False  # whether a change by more than the margin is marked
+    refused: str | None = None  # why this metric is not comparable between the two sides
+    step_time: int = 0  # 1: proportional to step time; -1: to its inverse; the first such metric gets the verdict
+    flagged: bool = False  # whether the report marks a change by more than the margin
     note: str = ""
 
 
 def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
-    """Return every metric of the two sides, in the order of the report."""
+    """Return the metrics to compare, in the order of the report."""
     work = _other_work(a[0], b[0])
     other_batch = _unequal("global batch", *(run.benchmark.batch.global_batch_size for run in (a[0], b[0])))
     batch = f"they differ in {other_batch}" if other_batch else None
@@ -61,7 +61,7 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
 
 
 def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
-    """Return why a token is different work on the two sides; None if it is the same work."""
+    """Return why processing a token is different work on the two sides; None if it is the same work."""
     names = ("model", "task", "sequence_length")
     one, other = a.result.benchmark, b.result.benchmark
     found = [_unequal(name.replace("_", " "), getattr(one, name), getattr(other, name)) for name in names]
@@ -74,7 +74,7 @@ def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
 
 
 def other_dimensions(a: Model, b: Model) -> str | None:
-    """Return the dimensions in which two models with the same name differ; None if the names differ."""
+    """Return the dimensions in which two models with the same name differ; None if they do not differ."""
     names = [name for name in a.__struct_fields__ if name not in NO_DIMENSIONS]
     pairs = [(name, getattr(a, name), getattr(b, name)) for name in names] if a.name == b.name else []
     return ", ".join(f"{name} {one} and {other}" for name, one, other in pairs if one != other) or None
@@ -88,7 +88,7 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 
 
 def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
-    """Return MFU or HFU by the first convention that all runs share, including peak and precision."""
+    """Return MFU or HFU in the first convention that all runs share, which includes the peak and the precision."""
     found = [[_convention(one) for one in read(run)] for run in (*a, *b)]
     shared = next((one for one in found[0] if all(one in others for others in found)), None)
 

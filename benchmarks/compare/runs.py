@@ -1,4 +1,4 @@
-"""Read a run for a comparison from its folder: its result, its request, and its environment."""
+"""Read a run from its folder for a comparison: its result, its request, and its environment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from benchmarks.values import Benchmark, Phase
 
 
 class PairPlace(NamedTuple):
-    """The place of a run in a sweep. The runs of a repeat are consecutive."""
+    """The place of a run in a sweep. Runs of the same repeat form a pair: they ran one after the other."""
 
     sweep: str
     cell: int
@@ -27,7 +27,7 @@ class ComparedRun(NamedTuple):
     benchmark: Benchmark
     provenance: dict[str, Any]
     measured: Phase
-    began: float | None  # Unix time when its job started, or, if that is not recorded, the time in its name
+    began: float | None  # Unix time when the job started; if it is not recorded, the time in the run's name
     pair: PairPlace | None = None
 
     @property
@@ -39,7 +39,7 @@ Runs = Sequence[ComparedRun]
 
 
 class Chosen(NamedTuple):
-    """One side of the request: the runs that were found, and those that could not be read, with the reason."""
+    """One side of the request: the readable runs, and the reason for each run that could not be read."""
 
     label: str
     runs: Runs
@@ -47,7 +47,7 @@ class Chosen(NamedTuple):
 
 
 def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, PairPlace]) -> Chosen:
-    """Return the runs of these folders, without duplicates."""
+    """Return the runs in these folders, without duplicates."""
     runs: list[ComparedRun] = []
     left_out: dict[str, str] = {}
     for folder in {folder.path.resolve(): folder for folder in folders}.values():
@@ -60,7 +60,7 @@ def read_side(label: str, folders: Iterable[RunFolder], pairs: Mapping[str, Pair
 
 
 def read_run(folder: RunFolder) -> ComparedRun:
-    """Read a run. Raise RequestError if it has no result or if a file cannot be read."""
+    """Read a run. Raise RequestError if the run has no result or if one of its files cannot be read."""
     if not (folder.path / RESULT).exists():
         raise without_result(folder.path)
     result = folder.stored_result()

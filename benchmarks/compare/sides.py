@@ -1,4 +1,4 @@
-"""Find and read the runs of both sides from the arguments of compare.py, and the earlier runs in their folders."""
+"""Find and read the runs of both sides from the arguments of compare.py, and earlier runs in the same folders."""
 
 import re
 import shlex
@@ -34,19 +34,19 @@ class _SweepRun(msgspec.Struct, frozen=True):
 
 
 class _Sweep(msgspec.Struct, frozen=True):
-    """The part of a sweep's record that pairs its runs."""
+    """The part of a sweep's record that shows which of its runs form pairs."""
 
     sweep_id: str
     runs: list[_SweepRun]
 
 
 class Sides:
-    """Find the runs of both sides. `open_index` opens the index of a folder, and is called only if needed."""
+    """Find the runs of both sides. `open_index` opens the index of a folder; it is called only if it is needed."""
 
     def __init__(self, output_dir: Path, open_index: Callable[[Path], "Index"]) -> None:
         self._output_dir = output_dir
         self._open_index = open_index
-        self._folders: set[Path] = set()  # folders that contain runs of the two sides
+        self._folders: set[Path] = set()  # the folders in which the runs of the two sides are
 
     def chosen(self, a: str, b: str) -> tuple[Chosen, Chosen]:
         one, other = self._side(a), self._side(b)
@@ -60,7 +60,7 @@ class Sides:
         return one, other
 
     def history(self) -> list[FinishedRun]:
-        """Return all runs in the folders of the two sides. If indexing fails, print a message and return nothing."""
+        """Return all runs in the folders of the two sides. If indexing fails, print a message and return no runs."""
         try:
             return [run for folder in sorted(self._folders) for run in self._open_index(folder).select([])]
         except (RequestError, OSError) as error:
@@ -99,12 +99,12 @@ class Sides:
 
 
 def is_filter(text: str) -> bool:
-    """Whether the text of a side is a list of conditions and not the name of a run folder."""
+    """Return whether the argument for a side is a list of conditions and not the name of a run folder."""
     return CONDITION.match(text) is not None and not (Path(text) / BENCHMARK).is_file()
 
 
 def conditions_of(text: str) -> list[Condition]:
-    """Return the conditions of a text: "dtype=bf16,fp8,commit=abc" is two conditions, the first with two values."""
+    """Return the conditions in a text. "dtype=bf16,fp8,commit=abc" has two conditions, the first with two values."""
     found: list[str] = []
     for word in JOINTS.split(text.strip()):
         if CONDITION.match(word) or not found:

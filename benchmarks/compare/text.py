@@ -10,7 +10,7 @@ from benchmarks.text import aligned, bytes_text, columns, count_text, percent_te
 from benchmarks.values import Benchmark
 from benchmarks.verdict import Verdict
 
-MOST_CAUSES = 20  # on the screen; the JSON has all
+MOST_CAUSES = 20  # the most causes on the screen; the JSON lists all
 MOST_ASKED = 12
 LONGEST_VALUE = 60
 LONGEST_LABEL = 100
@@ -21,7 +21,7 @@ FRAMEWORKS = {"maxtext": "MaxText", "nemo": "NeMo", "bridge": "Megatron Bridge"}
 
 
 def table_text(comparison: Comparison, *, whole: bool = True) -> str:
-    """Return the verdict in one sentence, metrics, warnings and differences; with `whole`, also runs and reasons."""
+    """Return the verdict in one sentence, metrics, warnings and differences; if `whole`, also runs and reasons."""
     sides = (("A", comparison.a), ("B", comparison.b))
     if comparison.refused:
         refusal = f"A and B cannot be compared: {'; '.join(comparison.refused)}"
@@ -53,7 +53,7 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
 
 
 def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
-    """Whether the short report shows a metric: tested metrics, loss, memory, and MFU unless it follows from speed."""
+    """Return whether the short report shows a metric: tested metrics, loss, memory, and an MFU that adds news."""
     if one.name != "MFU" or one.verdict != Verdict.NOT_TESTED:
         return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
     tested = next((other for other in among if other.verdict != Verdict.NOT_TESTED), one)
@@ -62,7 +62,7 @@ def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
 
 
 def reasons(differences: Sequence[Difference]) -> list[str]:
-    """Return the reasons for the verdict and for metrics that are not compared, without duplicates."""
+    """Return the reasons for the verdict and for metrics that are not compared, each reason once."""
     names: dict[str, list[str]] = {}
     for one in differences:
         if one.why:
@@ -71,7 +71,7 @@ def reasons(differences: Sequence[Difference]) -> list[str]:
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """Return each warning as text, with the command that removes its reason if there is one."""
+    """Return each warning as text, with the command that resolves it if there is one."""
     return [f"{one.text}; next: {one.next_command}" if one.next_command else one.text for one in comparison.warnings]
 
 
@@ -82,7 +82,7 @@ def metric_notes(comparison: Comparison) -> list[str]:
 
 
 def verdict_text(one: Difference) -> str:
-    """Return the verdict. It is marked if an untested metric differs by more than the margin."""
+    """Return the verdict, marked if an untested metric differs by more than the margin."""
     return f"{one.verdict} (beyond the margin)" if one.moved else str(one.verdict)
 
 
@@ -103,7 +103,7 @@ def _cut(texts: list[str], most: int) -> list[str]:
 
 
 def _sides(comparison: Comparison) -> list[str]:
-    """Return both sides and their excluded runs, without a reason that the refusal already contains."""
+    """Return the runs of both sides and the excluded runs, without a reason that the refusal already shows."""
     sides = (("A", comparison.a), ("B", comparison.b))
     lines = aligned([(letter, _side(side)) for letter, side in sides])
     return lines + [
@@ -115,7 +115,7 @@ def _sides(comparison: Comparison) -> list[str]:
 
 
 def left_out(side: Side) -> dict[str, str]:
-    """Return each reason for an exclusion once, with the runs that it excludes."""
+    """Return each reason for an exclusion once, with the runs to which it applies."""
     found: dict[str, str] = {}
     for run, why in side.left_out.items():
         found[why] = f"{found[why]}, {run}" if why in found else run
@@ -123,7 +123,7 @@ def left_out(side: Side) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    """Return a side as text: its name, and its only run or the number of runs and the argument that selected them."""
+    """Return a side as text: its name and its run, or the number of runs and the argument that selected them."""
     count = len(side.run_ids)
     if count == 0:
         return f"no run: {_short(side.label, LONGEST_LABEL)}"
@@ -132,7 +132,7 @@ def _side(side: Side) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    text = printable(text)  # the text comes from a user or a workflow
+    text = printable(text)  # a user or a workflow wrote the text
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -189,7 +189,7 @@ WORDS: dict[str, Callable[[Benchmark], str]] = {
 
 
 def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
-    """Name the sides by the tags that the user selected, by their differences, or as baseline and candidate."""
+    """Name the sides after the user's tags, after their differences, or otherwise "baseline" and "candidate"."""
     words = {name: (word(a[0].benchmark), word(b[0].benchmark)) for name, word in WORDS.items()}
     same = {name: first for name, (first, second) in words.items() if first == second}
     work = " ".join(same[name] for name in ("framework", "model", "devices") if name in same)
@@ -203,7 +203,7 @@ def names_of(a: Runs, b: Runs, typed: tuple[str, str]) -> Names:
 
 
 def sentence(speed: Difference | None, names: Names, runs: tuple[int, int]) -> str:
-    """Return one sentence: verdict, both values, number of runs; empty if no metric of speed can be compared."""
+    """Return one sentence with the verdict, both values and the number of runs; empty without a comparable speed."""
     if speed is None or speed.percent is None or speed.a is None or speed.b is None:
         return ""
     unit = " per step" if speed.unit == "s" else f" {speed.name}"

@@ -7,12 +7,12 @@ from benchmarks.verdict import Verdict
 
 
 class Side(Value, frozen=True):
-    """One side: the runs it consists of, and the runs that were excluded."""
+    """One side of a comparison: its runs, and the runs that were excluded from it."""
 
     label: str  # the argument that selected the runs
     run_ids: list[str]
-    left_out: dict[str, str]  # run id -> why it does not count
-    name: str = ""  # names the difference from the other side; empty: the sides are not comparable
+    left_out: dict[str, str]  # run id -> why the run is excluded
+    name: str = ""  # describes the difference from the other side; empty: the sides are not comparable
 
 
 class Difference(Value, frozen=True, kw_only=True):
@@ -20,19 +20,19 @@ class Difference(Value, frozen=True, kw_only=True):
 
     name: str
     unit: str
-    a: float | None  # the geometric mean over the runs of A
+    a: float | None  # the geometric mean over the runs of side A
     b: float | None
     percent: float | None = None  # None: not compared, or not known
-    low: float | None = None  # 95%
+    low: float | None = None  # the ends of the 95% interval
     high: float | None = None
-    verdict: Verdict = Verdict.NOT_TESTED  # only step time is tested
+    verdict: Verdict = Verdict.NOT_TESTED  # only one metric, the step time, is tested
     why: str = ""  # the reason for the verdict, or why the metric is not compared
     moved: bool = False  # loss or memory differs by more than the margin
     note: str = ""  # how the metric is defined
 
 
 class Cause(Value, frozen=True):
-    """One difference in the provenance of the two sides."""
+    """One difference between the recorded environments and requests of the two sides."""
 
     rank: int  # 1: the most likely cause of a difference in speed
     kind: str  # one of explain.KINDS
@@ -48,7 +48,7 @@ class Caution(Value, frozen=True):
 
     kind: Literal["not interleaved", "few runs", "not settled"]
     text: str
-    next_command: str | None = None  # a command that removes the reason for the warning
+    next_command: str | None = None  # a command that resolves the warning
 
 
 class Comparison(Value, frozen=True, kw_only=True):
@@ -62,8 +62,8 @@ class Comparison(Value, frozen=True, kw_only=True):
     warnings: list[Caution] = []
     differences: list[Difference] = []
     causes: list[Cause] | None = None  # None: --explain was not passed
-    same: list[str] = []  # the kinds of provenance that were compared and do not differ
+    same: list[str] = []  # the kinds of facts that were compared and do not differ
     asked: list[str] = []  # differences of the two requests, such as "dtype: bf16 -> fp8"
-    not_known: list[str] = []  # the kinds of provenance that cannot be compared, and why
-    margin_percent: float = 1.0  # an interval within this margin is `same`; 0: the verdict is never `same`
+    not_known: list[str] = []  # the kinds of facts that cannot be compared, and why
+    margin_percent: float = 1.0  # if the interval is within this margin, the verdict is `same`; 0: it never is
     schema_version: int = 2
