@@ -1,1 +1,1 @@
-"""Sweeps: the cells of a grid of runs, their scaling, and the comparison of pairs of runs. Pure."""
+"""Sweeps: the cells of a grid of runs, how they scale, and comparisons of cells that differ only in PGLE."""

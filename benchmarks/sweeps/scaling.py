@@ -1,7 +1,7 @@
-"""Compute from runs at several scales how well a benchmark scales, as values and as a table. Pure.
+"""Compute how well a benchmark scales, from runs at several scales, as values and as a table. Pure.
 
-A metric is the median over the valid runs of one scale, with the lowest and the highest run. An efficiency is the
-median tokens/s per device of a scale, divided by that of the smallest scale in the series.
+Each metric of a scale is the median over its valid runs, with the lowest and the highest value. The efficiency of a
+scale is its median tokens/s per device, divided by the same number at the smallest scale of the series.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ FIGURES = {"seconds_per_step": "seconds/step", "mfu_percent": "MFU", "efficiency
 
 
 class Scale(BenchmarkName, frozen=True):
-    """The identity of a row in the table: its series and its scale."""
+    """What identifies a row of the table: the series it belongs to, and its scale."""
 
     layout: str
-    virtual_devices: bool  # whether the devices are those of a CPU, which share its cores
+    virtual_devices: bool  # whether the devices are simulated by a CPU and share its cores
     pgle: str = NO_PGLE
 
 
@@ -75,7 +75,7 @@ class Spread(Value, frozen=True):
 
 
 class Point(Value, frozen=True):
-    """One scale of a series. A metric that cannot be known is null, and `null_because` gives the reason."""
+    """One scale of a series. A metric that cannot be known is null, and `null_because` contains the reason."""
 
     gpus: int
     nodes: int
@@ -94,7 +94,7 @@ class Point(Value, frozen=True):
 
 
 class Series(Value, frozen=True):
-    """The scales of one benchmark: equal backend, model, task, precision, device, sequence length and PGLE."""
+    """The scales of one benchmark. They share backend, model, task, precision, device, sequence length and PGLE."""
 
     backend: str
     engine: str
@@ -206,7 +206,7 @@ def _notes(cells: Sequence[CellRuns]) -> list[str]:
 
 
 def table_text(series: Sequence[Series]) -> str:
-    """Return every series as a table with its metrics and excluded runs, and how to read the tables."""
+    """Return a table for each series with its metrics and excluded runs, then an explanation of the columns."""
     several = len({one.pgle for one in series}) > 1
     texts = [_series_text(one, say_pgle=several or one.pgle != NO_PGLE) for one in series]
     return "\n\n".join([*texts, "\n".join(_HOW_TO_READ)])

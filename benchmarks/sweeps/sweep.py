@@ -1,7 +1,7 @@
-"""The cells of a sweep (its combinations of flags), its record, and its remaining runs. Pure.
+"""The cells of a sweep (combinations of flags), its record, and its remaining runs. Pure.
 
-The record is one file next to the run folders, sweep-<time>-<key>.json, with the cells and the runs that were started
-for each. How a run ended is only in its result.json. sweep_report.py computes the metrics of a sweep.
+The record is the file sweep-<time>-<key>.json next to the run folders. It contains the cells, and the runs that were
+started for each cell. Only a run's result.json shows how the run ended. sweep_report.py computes the metrics.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from benchmarks.sweeps.scaling import Scale, scale_of, scale_text
 from benchmarks.text import columns, duration_text, first_few, plural, seconds_text
 from benchmarks.values import Benchmark, Value, benchmark_fields, to_builtins
 
-DEFAULT_PAIRS = 6  # for an A/B comparison, because three pairs have a wide interval
-SHOWN_CELLS = 20  # refused cells in an error message
+DEFAULT_PAIRS = 6  # the default for an A/B comparison; three pairs would have a wide interval
+SHOWN_CELLS = 20  # the most refused cells that an error message lists
 
 
 # --- the cells ----------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def labels(requests: Sequence[Request]) -> list[str]:
 
 
 def compares(requests: Sequence[Request]) -> bool:
-    """Whether the sweep is an A/B comparison: its cells differ in --pgle."""
+    """Return whether the sweep is an A/B comparison: whether its cells differ in --pgle."""
     return len({request.pgle for request in requests}) > 1
 
 
@@ -51,7 +51,7 @@ def repeats_wanted(requests: Sequence[Request], typed: int | None) -> int:
 
 
 def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -> int:
-    """Return the limit of queued runs: 1 for an A/B comparison, so that its runs do not share the network."""
+    """Return how many runs may be queued at once: 1 for an A/B comparison, whose runs must not share the network."""
     if typed is not None:
         return typed
     return 1 if compares(requests) else allowed
@@ -61,7 +61,7 @@ def jobs_at_once(requests: Sequence[Request], typed: int | None, allowed: int) -
 
 
 class CheckedCells(NamedTuple):
-    """The valid cells with their benchmarks, and the refused ones."""
+    """The valid cells with their benchmarks, and the refused cells."""
 
     cells: list["Cell"]
     benchmarks: list[Benchmark]
@@ -69,12 +69,12 @@ class CheckedCells(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the cells, then of the refused ones."""
+        """Return the names of the valid cells, then of the refused cells."""
         return labels([*(one.request for one in self.cells), *(one.request for one in self.refused)])
 
 
 def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark], skip_refused: bool) -> CheckedCells:
-    """Resolve every cell before any run starts. If a cell cannot work, raise one error about all such cells."""
+    """Resolve every cell before any run starts. If some cells are invalid, raise one error that lists all of them."""
     checked = CheckedCells([], [], [])
     errors: list[RequestError] = []
     for request in requests:
@@ -94,7 +94,7 @@ def check(requests: Sequence[Request], resolved: Callable[[Request], Benchmark],
 
 
 def _refuse_mixed_recipes(checked: CheckedCells) -> None:
-    """Raise RequestError if the scales of a benchmark use different recipes, whose batches are not comparable."""
+    """Raise RequestError if the scales of a benchmark use different recipes, which have different batches."""
     recipes: dict[bytes, tuple[Request, str]] = {}
     for cell, benchmark in zip(checked.cells, checked.benchmarks, strict=True):
         work = msgspec.json.encode(msgspec.structs.replace(cell.request, gpus=None, nodes=None, pgle="off"))
@@ -124,7 +124,7 @@ def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestEr
 
 
 def open_choices(checked: CheckedCells) -> list[str]:
-    """Return notes if cells without --hardware run on different devices, or without --dtype in other precisions."""
+    """Return notes if the default --hardware or --dtype is not the same for all cells."""
     cells = list(zip(checked.cells, checked.benchmarks, strict=True))
     devices = sorted({one.hardware.name for cell, one in cells if cell.request.hardware is None})
     dtypes = sorted({one.dtype for cell, one in cells if cell.request.dtype is None})
@@ -136,7 +136,7 @@ def open_choices(checked: CheckedCells) -> list[str]:
 
 
 def plan_text(checked: CheckedCells, repeats: int, expected: Sequence[Forecast | None]) -> str:
-    """Return the planned runs as a table, each with its expected speed."""
+    """Return the cells as a table, each with its expected speed, and the number of planned runs."""
     table: list[tuple[str, ...]] = [("cell", "expected step", "duration", "runs on")]
     for name, cell, one, found in zip(checked.names, checked.cells, checked.benchmarks, expected, strict=False):
         speed = ["unknown", "-"]
@@ -160,8 +160,8 @@ def plan_text(checked: CheckedCells, repeats: int, expected: Sequence[Forecast |
 def digest(benchmark: Benchmark) -> str:
     """Return the digest of a benchmark.
 
-    It excludes the site's options for jobs, such as a time limit, which do not change the metrics. It also excludes a
-    stored PGLE profile, because the sweep itself may have made it.
+    It excludes the site's job options, such as a time limit, because they do not change the metrics. It also excludes
+    a stored PGLE profile, because the sweep itself may have recorded the profile.
     """
     data = {**to_builtins(benchmark_fields(benchmark)), "site": benchmark.site.name, "pgle_profile": ""}
     return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
@@ -177,14 +177,14 @@ class Cell(Value, frozen=True):
 
 
 class RefusedCell(Value, frozen=True):
-    """A cell that cannot work and was skipped by --skip_refused."""
+    """An invalid cell that was skipped because of --skip_refused."""
 
     request: Request
     reason: str
 
 
 class SweepRun(Value, frozen=True):
-    """A run that was started or is about to start; it is recorded before the start."""
+    """A run of a sweep, recorded immediately before it starts."""
 
     run_id: str
     cell: int  # index in `cells`, from 0
@@ -198,20 +198,20 @@ class Sweep(Value, frozen=True):
 
     schema_version: int
     sweep_id: str
-    key: str  # equal for equal flags
+    key: str  # a hash of the flags; sweeps with equal flags have equal keys
     command: list[str]
     repeats: int
     cells: list[Cell]
     refused: list[RefusedCell]
     runs: list[SweepRun]
-    shown: bool = False  # the table was shown and all runs are valid, so the same flags start a new sweep
+    shown: bool = False  # True: the table was shown and all runs are valid, so the same flags start a new sweep
 
 
 Results = Mapping[str, FinishedRun | None]  # run id -> result; None: the run has no result
 
 
 class Slot(NamedTuple):
-    """One run that a sweep needs: a repeat of a cell."""
+    """One run that a sweep needs: one repeat of one cell."""
 
     cell: int
     repeat: int
@@ -242,9 +242,9 @@ def new_sweep(requests: Sequence[Request], checked: CheckedCells, repeats: int, 
 
 
 def slots(cell_count: int, repeats: int) -> list[Slot]:
-    """Return all runs of a sweep in order: repeat by repeat, with the cells of every second repeat in reverse.
+    """Return all runs of a sweep in order: repeat by repeat. Every second repeat runs the cells in reverse order.
 
-    So a drift of the machine affects all cells equally, and no cell is always the first.
+    Therefore a drift of the machine affects all cells equally, and no cell is always the first.
     """
     found = []
     for repeat in range(1, repeats + 1):
@@ -254,7 +254,7 @@ def slots(cell_count: int, repeats: int) -> list[Slot]:
 
 
 def still_to_do(sweep: Sweep, results: Results, going: Collection[str]) -> list[Slot]:
-    """Return the slots that have neither a valid nor a running run."""
+    """Return the slots that have neither a valid run nor a run that is still in progress."""
     kept = {Slot(run.cell, run.repeat) for run in sweep.runs if run.run_id in going or is_valid(results, run)}
     return [slot for slot in slots(len(sweep.cells), sweep.repeats) if slot not in kept]
 
@@ -265,7 +265,7 @@ def is_valid(results: Results, run: SweepRun) -> bool:
 
 
 def exit_code(sweep: Sweep, results: Results) -> int:
-    """Return the exit code of a sweep. In slots without a valid run, the last run counts; failed outranks invalid."""
+    """Return the exit code. If a slot has no valid run, its last run counts; a failed run outranks an invalid run."""
     codes = dict.fromkeys(slots(len(sweep.cells), sweep.repeats), EXIT_FAILED)
     for run in sweep.runs:
         slot, result = Slot(run.cell, run.repeat), results.get(run.run_id)

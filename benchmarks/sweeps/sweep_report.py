@@ -1,4 +1,4 @@
-"""The report of a sweep: its scaling, the gain from each PGLE mode, and the excluded runs."""
+"""The report of a sweep: how it scales, the gain from each PGLE mode, and the excluded runs."""
 
 import shlex
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _SECOND = "is a second valid run of the same repeat"
 
 
 class SweepReport(Value, frozen=True):
-    """The measurements of a sweep as data."""
+    """The metrics of a sweep as data."""
 
     schema_version: int
     sweep_id: str
@@ -32,7 +32,7 @@ class SweepReport(Value, frozen=True):
     repeats: int
     series: list[Series]
     refused: list[str]
-    gains: list[Comparison] = []  # comparisons of cells with and without PGLE
+    gains: list[Comparison] = []  # each compares a cell that uses PGLE with the same cell without PGLE
 
 
 def read_sweep(path: Path, next_command: str = "") -> Sweep:
@@ -46,20 +46,20 @@ def results_of(sweep: Sweep, output_dir: Path) -> dict[str, FinishedRun | None]:
 
 
 def may_continue(run: SweepRun, output_dir: Path) -> bool:
-    """Whether a run may still be running: its folder exists, but its result, which is written last, does not."""
+    """Return whether a run may be in progress: its folder exists, but not its result, which is written last."""
     folder = output_dir / run.run_id
     return folder.is_dir() and not (folder / RESULT).exists()
 
 
 def report_of_file(path: Path) -> SweepReport:
-    """Return the report of a sweep so far, from its record and the run folders next to it."""
+    """Return the report of a sweep so far. Read the sweep's record and the run folders next to it."""
     sweep = read_sweep(path)
     going = [run.run_id for run in sweep.runs if may_continue(run, path.parent)]
     return report_of(sweep, results_of(sweep, path.parent), path.parent, going)
 
 
 def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collection[str] = ()) -> SweepReport:
-    """Return the report. One valid run per repeat counts; all other runs are listed with a reason."""
+    """Return the report. One valid run per repeat counts; every other run is listed with the reason."""
     names = labels([cell.request for cell in sweep.cells] + [refused.request for refused in sweep.refused])
     refused = zip(names[len(sweep.cells) :], sweep.refused, strict=True)
     cells = [_runs_of(sweep, number, names[number], results, going) for number in range(len(sweep.cells))]
@@ -75,7 +75,7 @@ def report_of(sweep: Sweep, results: Results, output_dir: Path, going: Collectio
 
 
 def text(report: SweepReport, path: Path) -> str:
-    """Return the text of the report: the scaling, the refused cells, and the gains."""
+    """Return the report as text: how the sweep scales, the refused cells, and the gains."""
     lines = [scaling.table_text(report.series)]
     lines += [f"refused and skipped: {text}" for text in report.refused]
     for one in report.gains:
@@ -109,7 +109,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
 
 
 def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:
-    """Compare cells that differ only in --pgle with the cell without PGLE, or if it is missing, with the first."""
+    """Compare cells that differ only in --pgle: each with the cell without PGLE, or with the first cell."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
         but_pgle: Request = msgspec.structs.replace(cell.request, pgle=NO_PGLE)
