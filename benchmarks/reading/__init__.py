@@ -1,1 +1,1 @@
-"""Read the logs of any program: find and open log files, and find their lines, steps and attempts."""
+"""Read the logs of any program: find and open the files, then find their lines, steps and attempts."""

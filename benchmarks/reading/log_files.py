@@ -1,4 +1,4 @@
-"""Find log files by name, and open them. Logs may be compressed with gzip."""
+"""Find log files by name, and open them. Files may be compressed with gzip."""
 
 import errno
 import gzip
@@ -17,7 +17,7 @@ LOG_NAME = re.compile(
     re.DOTALL,
 )
 PIECE_BYTES = 1 << 20
-IN_MEMORY_BYTES = 8 << 20  # larger copies of a stream are kept on disk
+IN_MEMORY_BYTES = 8 << 20  # a larger decompressed copy is kept on disk
 
 GZIP_MAGIC = b"\x1f\x8b"
 OTHER_PACKERS = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # first bytes -> the program
@@ -26,7 +26,7 @@ UNREADABLE_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) -> list[Path]:
-    """Return the file, or the files in a folder that have names of logs. `on_error` gets errors from listing."""
+    """Return `place` if it is a file, otherwise the log files in it. `on_error` gets errors from listing a folder."""
     if not place.is_dir():
         return [place]
     walk = os.walk(place, onerror=on_error)
@@ -35,7 +35,7 @@ def log_files(place: Path, on_error: Callable[[OSError], None] | None = None) ->
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a log as a decompressed, seekable stream: recognising its format may need more than one pass."""
+    """Open a log as a decompressed, seekable stream, because recognising its format may take more than one pass."""
     stream = opened(path)
     if stream.seekable() and not stream.peek(HEAD_BYTES).startswith((GZIP_MAGIC, *OTHER_PACKERS)):
         return stream
@@ -58,7 +58,7 @@ def copied(stream: BufferedReader) -> BinaryIO:
 
 
 def pieces(stream: BufferedReader, size: int) -> Iterator[bytes]:
-    """Yield the decompressed data. A compressed log may be cut off. Raise OSError if no part of it is readable."""
+    """Yield the decompressed data of a log, which may be cut off. Raise OSError if no part of it is readable."""
     head = stream.peek(HEAD_BYTES)
     other = next((name for magic, name in OTHER_PACKERS.items() if head.startswith(magic)), None)
     if other is not None:
@@ -77,6 +77,6 @@ def _next(source: BufferedReader | gzip.GzipFile, size: int, begun: bool) -> byt
         if not begun:
             raise
     except OSError as error:
-        if not begun or error.errno is not None:  # an error of gzip has no number
+        if not begun or error.errno is not None:  # errors of gzip have no number
             raise
     return b""

@@ -1,10 +1,10 @@
-"""Read the stream of a foreign log: common code of all formats with one line per step.
+"""Read a log that Stepmark did not write: the common code of all formats with one line per step.
 
-This module has the window of a log in memory, ANSI colours, rank labels, the loop that finds step lines and start-up
-lines, and the fields of a step line. The formats define the names of the fields (jax_backend/logs.py,
+This module contains the window of a log in memory, ANSI colours, rank labels, the loop that finds step lines and
+start-up lines, and the fields of a step line. The formats define the names of the fields (jax_backend/logs.py,
 nemo_backend/logs.py). benchmarks/reading/read_log.py assigns steps to attempts.
 
-A window of the stream is searched for one word with bytes.find, and only lines with that word are parsed.
+The loop searches a window for one word with bytes.find, and parses only lines that contain this word.
 """
 
 import re
@@ -16,7 +16,7 @@ from benchmarks.backend import LogEvent, SkippedLine
 from benchmarks.reading.read_log import CHUNK_BYTES, AttemptTracker
 from benchmarks.values import Step, Value
 
-# Only this number of bytes before and after the word is read. A line may be longer, but the report of a step is not.
+# The loop reads only this many bytes before and after the word. A line may be longer; the values of a step are not.
 # Every decision uses only these bytes, so the size of the chunks cannot change the result.
 LOOKBEHIND = 512
 LOOKAHEAD = 4096
@@ -31,8 +31,8 @@ RANK = re.compile(
     rb"(?:(\d{1,7}): |\[rank(\d{1,7})\]:? )"  # srun --label; torchrun
 )
 LINE_BEGINS = (b"\n", b"\r", b"")  # the byte before the first byte of a line
-AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank, or the end of a JSON string, and what follows
-ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # as printed by {:.3f}: such a number is not cut off
+AFTER_THE_LINE = re.compile(rb"[\s\"'}\\].*$", re.DOTALL)  # a blank or the end of a JSON string, and what follows
+ALL_DECIMALS = re.compile(rb"-?\d+\.\d{3,}|nan|-?inf")  # printed by {:.3f}, so no digit is missing
 NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
@@ -42,8 +42,8 @@ def without_colours(text: bytes) -> bytes:
 
 
 def rank_of_line(before: bytes) -> int | None:
-    """Return the rank in the label of a line, or None. Ray's pid (a restart changes it) and torchrun's [default0]
-    (every node has one) do not count."""
+    """Return the rank in the label of a line, or None. Ray's pid does not count, because a restart changes it.
+    torchrun's [default0] does not count, because every node has one."""
     label = RANK.match(without_colours(before).replace(b"\0", b""))
     return int(label[1] or label[2]) if label else None
 
@@ -52,7 +52,7 @@ def rank_of_line(before: bytes) -> int | None:
 
 
 class Window:
-    """The part of a log in memory, with LOOKBEHIND bytes before and LOOKAHEAD bytes after the current position."""
+    """The part of a log in memory: the current chunk, LOOKBEHIND bytes before it, and LOOKAHEAD bytes after it."""
 
     def __init__(self, stream: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._stream = stream
@@ -61,8 +61,8 @@ class Window:
         self.start = 0  # lines that begin before this position have been processed
         self.end = 0  # lines that begin at or after this position need the next chunk
         self._ended = False
-        self._forgotten = 0  # bytes of the log before `text`
-        self._counted = 0  # newlines before this position are counted
+        self._forgotten = 0  # the number of bytes of the log before `text`
+        self._counted = 0  # newlines before this position are included in _newlines
         self._newlines = 0
 
     def advance(self) -> bool:
@@ -87,24 +87,24 @@ class Window:
         self._counted -= count
 
     def line_number(self, position: int) -> int:
-        """Return the 1-based line number, as in grep -n. Newlines are only counted when a number is needed."""
+        """Return the 1-based line number, as in grep -n. Newlines are counted only when a caller needs a number."""
         self._newlines += self.text.count(b"\n", self._counted, position)
         self._counted = position
         return self._newlines + 1
 
     def line_start(self, position: int) -> int:
-        """Return the start of the line, or the earliest readable position."""
+        """Return the position where the line starts, or the earliest readable position."""
         earliest = position - LOOKBEHIND if position > LOOKBEHIND else 0
         newline = self.text.rfind(b"\n", earliest, position)
         return newline + 1 if newline >= 0 else earliest
 
     def line_before(self, position: int) -> bytes:
-        """Return the line up to a position; empty if the line begins more than LOOKBEHIND bytes earlier."""
+        """Return the line up to a position; empty if the line starts more than LOOKBEHIND bytes before it."""
         start = self.line_start(position)
         carriage_return = self.text.rfind(b"\r", start, position)
         if carriage_return >= 0:
             return self.text[carriage_return + 1 : position]
-        # One byte more than LOOKBEHIND is in memory, which shows whether a line begins at LOOKBEHIND.
+        # One byte before LOOKBEHIND is in memory. It shows whether a line starts exactly at LOOKBEHIND.
         begins_here = self._forgotten + start == 0 or self.text[start - 1 : start] == b"\n"
         return self.text[start:position] if begins_here else b""
 
@@ -122,9 +122,9 @@ class Window:
         return rank_of_line(self.line_before(position))
 
     def line_from(self, position: int, begins: re.Pattern[bytes] | None = None) -> tuple[bytes, str]:
-        """Return the rest of the line from a position, without colours, and why it is incomplete (or '').
+        """Return the rest of the line from a position, without colours, and the reason if it is incomplete (or '').
 
-        If the report of another step begins in the same line, the output of two writers is interleaved.
+        If another report that matches `begins` starts in the same line, two writers have mixed their output.
         """
         newline = self.text.find(b"\n", position, position + LOOKAHEAD)
         last = newline if newline >= 0 else min(len(self.text), position + LOOKAHEAD)
@@ -139,7 +139,7 @@ class Window:
 
 
 class StepReport(Value, frozen=True):
-    """The values of one step line."""
+    """The values that were read from one step line."""
 
     step: int
     rank: int | None  # None: the line has no rank
@@ -148,13 +148,13 @@ class StepReport(Value, frozen=True):
     tokens: int | None = None
     tflops_per_device: float | None = None
     tokens_per_second_per_device: float | None = None
-    rates: dict[str, float] = {}  # printed rates of the whole job, by name
+    rates: dict[str, float] = {}  # rates of the whole job: name -> printed value
     global_batch_size: int | None = None
     excluded_because: str | None = None
 
 
 class UnreadableError(Exception):
-    """A line looks like a step line but cannot be read. The text is the reason."""
+    """Raised for a line that looks like a step line but cannot be read. The text is the reason."""
 
 
 def shown(text: bytes) -> str:
@@ -162,12 +162,12 @@ def shown(text: bytes) -> str:
 
 
 def can_be_a_time(seconds: float) -> bool:
-    """Return whether a value is plausible as a step time. Damaged logs contain times whose squares overflow."""
+    """Return whether a value is plausible as a step time. Damaged logs contain huge values whose squares overflow."""
     return 0 <= seconds < LONGEST_SECONDS
 
 
 def number_of(name: bytes, value: bytes) -> float:
-    """Return a field's value, which must be exactly one number."""
+    """Return the number in a field. Raise UnreadableError if the text is not exactly one number."""
     number = NUMBER.fullmatch(value)
     if number is None:
         raise UnreadableError(f"{name.decode()} is not a number: {shown(value)}")
@@ -177,11 +177,11 @@ def number_of(name: bytes, value: bytes) -> float:
 class Fields:
     """The `name: value` fields of a step line.
 
-    A value counts only if it is complete: another field, the separator or the end of the line follows it.
+    A value counts only if it is complete: if another field, the separator or the end of the line follows it.
     """
 
     def __init__(self, text: bytes, cut: str, separator: bytes, *, closed: bool = False) -> None:
-        """Read the fields. `cut`: why the text is incomplete. `closed`: the separator also follows the last field."""
+        """Split the text into fields. `cut` is why it is incomplete. If `closed`, a separator ends the last field."""
         self.head, *parts = text.split(separator)
         self._rest = parts.pop() if closed and parts else b""
         self._cut = cut
@@ -203,11 +203,11 @@ class Fields:
         return not self._values
 
     def ends_whole(self) -> bool:
-        """Return whether nothing follows the last field of a closed line."""
+        """Return whether the line is complete and has no text after its last field."""
         return not self._cut and not self._rest.strip(b" \t\"'}\\")
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise UnreadableError with `reason` or, if the line is cut off, with the reason for that."""
+        """Raise UnreadableError with `reason`, or, if the line is cut off, with that reason."""
         raise UnreadableError(self._cut or reason)
 
     def refuse_twice(self) -> None:
@@ -215,7 +215,7 @@ class Fields:
             raise UnreadableError(f"mixed lines: {self._twice.decode(errors='backslashreplace')} appears twice")
 
     def value(self, *names: bytes) -> tuple[bytes, bytes]:
-        """Return the first of these fields that exists, and its complete text."""
+        """Return the first of these names that the line has, and the complete text of its value."""
         name = self._first(names)
         if name is None:
             raise UnreadableError(self._cut or f"truncated: no {names[0].decode()}")
@@ -227,7 +227,7 @@ class Fields:
         return name, text
 
     def number(self, *names: bytes) -> float:
-        """Return the first of these fields that exists, as a number. For a pair `now/average`, return `now`."""
+        """Return the value of the first of these names that the line has. For a pair `now/average`, return `now`."""
         name, text = self.value(*names)
         now, slash, average = text.partition(b"/")
         if slash:
@@ -251,7 +251,7 @@ class Fields:
         return seconds
 
     def whole_number(self, name: bytes) -> int | None:
-        """Return a whole number of at most 15 digits, or None. A bad value does not skip the line."""
+        """Return a whole number of at most 15 digits, or None. A bad value does not make the line unreadable."""
         text = self._complete_value(name)
         return int(text) if len(text) <= 15 and text.isdigit() else None
 
@@ -263,7 +263,7 @@ class Fields:
 
 
 def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
-    """Return an event with the step of a report. If the step is known already, the event counts a duplicate."""
+    """Return the event for a report: a step, or a duplicate if the step was already reported in this attempt."""
     if not tracker.report(report.rank, report.step):
         return LogEvent(attempt=tracker.attempt, duplicates=1)
     step = Step(
@@ -287,10 +287,10 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
 
 
 class StartLine:
-    """A line that is printed at the start: by each process, or once by the job."""
+    """A line that a program prints when it starts: each process prints it, or one process for the whole job."""
 
     def __init__(self, word: bytes, line: bytes, *, of_the_job: bool = False) -> None:
-        self.word = word  # the log is searched for this word, and `line` is matched at its position
+        self.word = word  # the loop searches for this word and matches `line` at its position
         self.line = re.compile(line)
         self.of_the_job = of_the_job
 
@@ -304,13 +304,13 @@ class StartLine:
 
 
 class Starts:
-    """The positions of start-up lines in a window."""
+    """The positions of start-up lines in the current chunk of a window."""
 
     def __init__(self, window: Window, lines: Sequence[StartLine], tracker: AttemptTracker) -> None:
         self._window = window
         self._tracker = tracker
         found = [(position, line.of_the_job) for line in lines for position in line.positions(window)]
-        self._found = sorted(found, reverse=True)  # from the last to the first
+        self._found = sorted(found, reverse=True)  # the last position first, so that pop() returns the next one
 
     def before(self, until: int) -> bool:
         return bool(self._found) and self._found[-1][0] < until
@@ -334,8 +334,8 @@ class LineFormat(ABC):
     seconds_are = ""
     no_seconds = ""
     prints_loss = True
-    word: bytes  # every step line contains it, and few other lines do
-    begins: re.Pattern[bytes]  # begins with the word and matches the beginning of a step's report, readable or not
+    word: bytes  # occurs in every step line and in few other lines
+    begins: re.Pattern[bytes]  # starts with `word`; matches how a step's report begins, even an unreadable one
     start_lines: Sequence[StartLine] = ()
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -343,13 +343,13 @@ class LineFormat(ABC):
 
     @abstractmethod
     def report(self, window: Window, found: int) -> StepReport | None:
-        """Return the report of the line with the word, or None. Raise UnreadableError if the line is damaged."""
+        """Return the step report at the word, or None for another line. Raise UnreadableError if it is damaged."""
 
     def is_step(self, window: Window, found: int) -> bool:
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Yield the events of a log. An empty event marks the start of a process."""
+        """Yield the events of a log. An event without a step or a skipped line marks the start of a process."""
         window, tracker = Window(stream, self._chunk_bytes), AttemptTracker()
         while window.advance():
             starts = Starts(window, self.start_lines, tracker)

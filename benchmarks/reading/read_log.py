@@ -1,6 +1,6 @@
-"""Find the format of a foreign log, and the attempt of each step.
+"""Find the format of a log, and the attempt to which each step belongs.
 
-Pure: streams and events in, events out. The backend's LogFormat defines the lines of a log.
+Pure: functions take streams and events, and return events. The backend's LogFormat defines the lines of a log.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from benchmarks.backend import LogEvent, LogFormat, SkippedLine
 from benchmarks.values import Step
 
 HEAD_BYTES = CHUNK_BYTES = 1 << 20
-HEAD_OVERLAP = 4096  # so that a line across two chunks is complete in one of them
+HEAD_OVERLAP = 4096  # bytes read twice, so that a line across two chunks is complete in the second
 
 # Names of the rates of the whole job in Step.framework_rates.
 TOKENS_RATE, SAMPLES_RATE, MFU_RATE = "tokens_per_second", "samples_per_second", "mfu_percent"
 
-Span = tuple[int, int]  # a first and a last step
+Span = tuple[int, int]  # a first and a last step number
 
 
 # --- the format of a log ----------------------------------------------------------------------
@@ -43,13 +43,13 @@ def formats_of(stream: BinaryIO, formats: Sequence[LogFormat]) -> Iterator[LogFo
 class AttemptTracker:
     """Distinguishes a restart from a second host that reports the same steps. All log formats use the same rule.
 
-    A source is the rank in the label of the lines, or None.
-    - A rank reports each step once, in order. If it reports the same step again or a lower one, it has restarted.
-    - Lines without a rank may come from several hosts, at most one step apart: 5,5,6,6 and 5,6,5,6 are
-      duplicates. If the step goes back by more than one, or to step 0, the job has restarted.
+    A source is a rank in the label of a line, or None for lines without a label.
+    - A rank reports each step once, in order. If it reports the same or a lower step again, it has restarted.
+    - Lines without a rank may come from several hosts that are at most one step apart: 5,5,6,6 and 5,6,5,6 are
+      duplicates. If the step number decreases by more than one, or to 0, the job has restarted.
     - If a source has reported steps, its next start-up line is a restart. If any source has reported steps, the
       next start-up line of the whole job is a restart.
-    If a second host and a restart cannot be distinguished, it counts as a restart, so attempts are never merged.
+    If a second host and a restart look the same, the tracker assumes a restart, so it never merges two attempts.
     """
 
     def __init__(self) -> None:
@@ -58,17 +58,17 @@ class AttemptTracker:
         self._seen: set[int] = set()
 
     def started(self, source: int | None) -> None:
-        """Note a start-up line of one source."""
+        """Record a start-up line of one source, which may begin a new attempt."""
         if source in self._highest:
             self._begin()
 
     def job_started(self) -> None:
-        """Note a start-up line that a whole job prints once: all earlier steps belong to an earlier job."""
+        """Record a start-up line that a job prints once: all steps before it belong to an earlier attempt."""
         if self._highest:
             self._begin()
 
     def report(self, source: int | None, step: int) -> bool:
-        """Note a report of a step, which may begin a new attempt. Return whether it is the first of that step."""
+        """Record a reported step, which may begin a new attempt. Return whether it is new in its attempt."""
         highest = self._highest.get(source, -1)
         another_host = source is None and (step == highest or (step == highest - 1 and step > 0))
         if step <= highest and not another_host:
@@ -89,7 +89,7 @@ class AttemptTracker:
 
 
 class ReadLog:
-    """The steps, duplicates and skipped lines of a log."""
+    """The contents of a log: the steps of each attempt, the number of duplicates, and the skipped lines."""
 
     def __init__(self, events: Iterable[LogEvent]) -> None:
         self.attempts: list[list[Step]] = []  # the steps of each attempt that has steps
@@ -110,8 +110,8 @@ class ReadLog:
             self.begun = event.attempt  # attempts never decrease
 
     def last_timed(self) -> list[Step]:
-        """Return the steps of the attempt that gives the result: the last one with seconds or, without seconds, the
-        last one with a rate from which seconds can be computed."""
+        """Return the steps of the attempt whose metrics count: the last attempt with step times. Without any step
+        times, return the last attempt with a rate from which step times can be computed."""
         timed = (steps for steps in reversed(self.attempts) if any(step.seconds is not None for step in steps))
         rated = (steps for steps in reversed(self.attempts) if any(_has_rate(step) for step in steps))
         return next(timed, None) or next(rated, [])
@@ -123,13 +123,13 @@ def _has_rate(step: Step) -> bool:
 
 
 def one_series(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps of an attempt with the same rank. The first report of each step counts, from any rank."""
+    """Return an attempt's steps, all with the same rank, because the first report of a step counts from any rank."""
     rank = steps[0].rank if steps else 0
     return [step if step.rank == rank else msgspec.structs.replace(step, rank=rank) for step in steps]
 
 
 def stride(numbers: Sequence[int]) -> int:
-    """Return the logging interval of ascending steps: the distance between most neighbours, or 1."""
+    """Return the logging interval of ascending steps: the most common distance if it is the majority, otherwise 1."""
     distances = Counter(map(sub, numbers[1:], numbers))
     if not distances:
         return 1

@@ -1,4 +1,4 @@
-"""Show a line of a log without the prefix of its writer, secrets and control characters. Pure."""
+"""Show a line of a log without its prefix, secrets and control characters. Pure."""
 
 import re
 
@@ -6,7 +6,7 @@ from benchmarks.secret_rules import Known, hidden_in_log
 from benchmarks.text import printable
 
 SHOWN_CHARACTERS = 200
-# The prefix that names the writer (srun --label, torchrun, Ray) and the time. It is not part of the message.
+# The prefix of a line, which is not part of the message: the writer (srun --label, torchrun, Ray) and the time.
 WRITER = re.compile(
     rb"(?:\s*(?:\d{1,7}: |\[(?:rank|default)\d{1,7}\]:? ?|\((?:\w+ )?pid=\d+[^)]*\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ))*"
@@ -14,7 +14,7 @@ WRITER = re.compile(
 
 
 def shown_line(line: bytes, secrets: Known | None = None) -> str:
-    """Return a line for display: one row, without its prefix (rank, process, time) and without secrets."""
+    """Return a line of a log as one row for display, without its prefix (rank, process, time) and secrets."""
     writer = WRITER.match(line)
     cleaned = hidden_in_log(line[writer.end() if writer else 0 :], secrets)
     text = " ".join(printable(cleaned.decode(errors="backslashreplace")).split())
