@@ -1,4 +1,4 @@
-"""Compute the result of a log that Stepmark did not write, and check that its printed rates agree. Pure."""
+"""Compute the result of a log that Stepmark did not write, and compare it with the rates in the log. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from benchmarks.reading.log_stream import GRADIENT_NOT_FINITE, can_be_a_time
 from benchmarks.reading.read_log import MFU_RATE, SAMPLES_RATE, TOKENS_RATE, one_series, stride
 from benchmarks.values import Scalar, Step, Value, Window
 
-TOKENS_AGREE = 0.02  # printed seconds have three decimals
-# Tolerance in addition to rounding, because a framework may count FLOPs with a padded vocabulary: with tensor
+TOKENS_AGREE = 0.02  # a relative tolerance, because printed seconds have only three decimals
+# Tolerance in addition to rounding. A framework may count FLOPs with a padded vocabulary: with tensor
 # parallelism of 8, Megatron's count for Llama 3.1 8B is 0.04% larger.
 PADDED_VOCABULARY = 5e-4
-REFUTED = 2.0  # conventions, recomputation and padding explain only smaller factors
-ENOUGH_TO_SEE_TRAINING = 4  # steps, as in worker_kit.py, which no typed code can import
+REFUTED = 2.0  # a wrong flag; conventions, recomputation and padding change FLOPs by less than this
+ENOUGH_TO_SEE_TRAINING = 4  # in steps; equal to the constant in worker_kit.py, which typed code cannot import
 
 
 class ForeignBenchmark(Value, frozen=True):
-    """The facts about a run that the flags state."""
+    """The facts about a run that the user states in flags."""
 
     model: str
     task: str
@@ -67,12 +67,12 @@ def summarise_foreign(
     *,
     prints_loss: bool = True,
 ) -> ForeignResult:
-    """Return the result of a log that Stepmark did not write. Its step times are printed by the framework, or
-    computed from a printed rate and the flags."""
+    """Return the result of a log that Stepmark did not write. Its step times are those that the framework printed, or
+    Stepmark computes them from a printed rate and the flags."""
     finite = [
         step if step.loss is None or math.isfinite(step.loss) else msgspec.structs.replace(step, loss=None)
         for step in one_series(steps)
-    ]  # JSON has no NaN: a loss that is not finite becomes null, with a complaint
+    ]  # JSON has no NaN, so a loss that is not finite becomes null and is reported as a complaint
     steps, of_times = _timed(finite, workload)
     figures, marked = measure(workload, steps, window, seconds_resolution)
     counted_by = _whose_convention(workload, marked, seconds_resolution, rate_resolution)
@@ -90,7 +90,7 @@ def summarise_foreign(
         )
     loss, reported = loss_of(marked), {**reported_of(marked), **_rates_of(marked)}
     measured = msgspec.structs.asdict(figures)
-    del measured["complaints"]  # they are among the reasons
+    del measured["complaints"]  # `reasons` contains them
     return ForeignResult(
         **measured
         | {
@@ -125,7 +125,7 @@ PRINTED_TIMES = "the step times come from the framework's own lines"
 
 
 def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
-    """Return the steps and a note. If the log has no step times, they are computed from its rates and the flags."""
+    """Return the steps and a note. Without step times in the log, compute them from its rates and the flags."""
     if any(step.seconds is not None for step in steps):
         return steps, PRINTED_TIMES
     by_rate = [(step, _seconds_by_rate(step, workload)) for step in steps]
@@ -149,7 +149,7 @@ def _seconds_by_rate(step: Step, workload: Workload) -> float | None:
 
 
 def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
-    """Return the medians of the other rates that the framework printed for the counted steps."""
+    """Return the median over the counted steps of each rate of the whole job that the framework printed."""
     counted = [step.framework_rates or {} for step in marked if step.excluded_because is None]
     names = sorted({name for rates in counted for name in rates})
     return {
@@ -158,7 +158,7 @@ def _rates_of(marked: Sequence[Step]) -> dict[str, float | None]:
 
 
 def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Return a complaint if the batch of a counted step (or of any step, if none counts) differs from the flag."""
+    """Return a complaint if a counted step's batch in the log differs from the flag. If no step counts, use all."""
     asked = workload.global_batch_size
     judged = [step for step in steps if step.excluded_because is None] or steps
     others = [s for s in judged if s.framework_global_batch_size not in (None, asked)]
@@ -172,7 +172,7 @@ def _other_batch_than_the_log(workload: Workload, steps: Sequence[Step]) -> list
 
 
 def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
-    """Return a complaint if the tokens per step from the log's tokens/s differ from those of the flags."""
+    """Return a complaint if the log's tokens/s imply another number of tokens per step than the flags."""
     logged = statistics.median(
         [
             step.seconds * step.framework_tokens_per_second_per_device * workload.gpus
@@ -191,7 +191,7 @@ def _other_than_the_log(workload: Workload, steps: Sequence[Step]) -> list[str]:
 def _whose_convention(
     workload: Workload, steps: Sequence[Step], seconds_resolution: Resolution, rate_resolution: Resolution
 ) -> Attribution | None:
-    """Return the FLOP convention of the printed TFLOP/s, found from FLOPs per token; None if nothing is printed."""
+    """Return the convention that explains the FLOPs per token in the log; None if the log has no TFLOP/s."""
     ratios, uncertainties = [], []
     for step in steps:
         tflops, printed = step.framework_tflops_per_device, step.framework_tokens_per_second_per_device
@@ -218,7 +218,7 @@ def _other_flops_than_the_log(found: Attribution | None) -> list[str]:
 
 
 def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> list[str]:
-    """Return a note if the printed MFU disagrees. Some frameworks use a fixed peak (nanoGPT: A100)."""
+    """Return a note if the printed MFU disagrees. Some frameworks assume a fixed peak (nanoGPT: an A100)."""
     rates = [(step.framework_rates or {}).get(MFU_RATE) for step in steps if step.excluded_because is None]
     printed = statistics.median([rate for rate in rates if rate is not None and rate > 0])
     if printed is None or not entries:
@@ -230,7 +230,7 @@ def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> li
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:
-    """Return the relative uncertainty of a value from its rounding."""
+    """Return the relative error of a value that its rounding may cause."""
     return resolution(value) / 2 / abs(value)
 
 

@@ -21,13 +21,13 @@ from benchmarks.references.nearest_reference import Nearest, NearestRow
 from benchmarks.text import Rows, aligned, columns, digits, first_few, spans_text
 from benchmarks.values import Step, Value
 
-SHOWN_LINES = 10  # skipped lines and gaps in the table; --json has all
+SHOWN_LINES = 10  # the most skipped lines, and gaps, that the table shows; --json has all
 HEADINGS = ("attempt", "steps", "lines", "counted", "median s/step", "missing steps")
 FLAGS_OF_A_BENCHMARK = "--model --hardware --gpus --dtype --global_batch_size --sequence_length"
 
 
 class Outcome(NamedTuple):
-    """The metrics of a log, and the published row that they are compared with."""
+    """The metrics of a log, and the published row that the report compares with them."""
 
     result: ForeignResult
     reference: Nearest
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 def outcome_of(
     steps: list[Step], workload: Workload, window: str, log_format: LogFormat, configs_root: Path
 ) -> Outcome:
-    """Return the metrics of a log's last attempt, and the published row to compare them with."""
+    """Return the metrics of the attempt whose steps are given, and the published row to compare with them."""
     result = summarise_foreign(
         steps,
         workload,
@@ -81,7 +81,7 @@ class Attempt(Value, frozen=True):
 
 
 class IngestDocument(Value, frozen=True):
-    """The public JSON of ingest.py. Values that JSON does not have (NaN, infinity) are null."""
+    """The public JSON of ingest.py. Values that JSON does not have (NaN, infinity) become null."""
 
     format: str
     attempts: list[Attempt]
@@ -91,7 +91,7 @@ class IngestDocument(Value, frozen=True):
     seconds_are: str | None
     seconds_null_because: str | None
     mlperf: list[RunReport] | UnsetType = UNSET  # only for an MLLOG
-    # Only if the flags describe the benchmark:
+    # Only if the flags describe the benchmark of the log:
     result: ForeignResult | UnsetType = UNSET
     reference: NearestRow | UnsetType | None = UNSET
     no_reference_because: str | UnsetType | None = UNSET
@@ -126,7 +126,7 @@ class Report(NamedTuple):
         return (self.log_format.no_seconds or "the line of the step has no seconds") if without else None
 
     def table(self) -> str:
-        """Return a line for each attempt, then the excluded steps."""
+        """Return the text for the screen: a line per attempt, the excluded and skipped lines, and the result."""
         skipped = self.log.skipped
         attempts = [choose_window(one_series(steps), self.window)[1] for steps in self.log.attempts]
         rows = [_row(steps) for steps in attempts]
@@ -135,7 +135,7 @@ class Report(NamedTuple):
         for steps in attempts:
             where = f"excluded from attempt {steps[0].attempt}"
             excluded = excluded_steps(steps)
-            if _has_no_times(steps):  # another line gives the reason
+            if _has_no_times(steps):  # the line `steps without seconds` gives the reason
                 excluded.pop(NO_TIME, None)
             lines += [f"{where}: {reason}: {which}" for reason, which in excluded.items()]
             lines += _suspicious_steps(steps)
@@ -169,7 +169,7 @@ class Report(NamedTuple):
 
 
 def _result_rows(result: ForeignResult) -> Rows:
-    """Return the rows that are also shown at the end of a run."""
+    """Return the metrics as rows, in the form that run.py shows at the end of a run."""
     from benchmarks.measuring.result_text import speed_rows, window_text
     from benchmarks.text import count_text, folded
 
@@ -213,7 +213,7 @@ def _has_no_times(steps: Sequence[Step]) -> bool:
 
 
 def _suspicious_steps(marked: Sequence[Step]) -> list[str]:
-    """Return notes on steps of an attempt with suspicious numbers."""
+    """Return notes on steps of an attempt that have implausible numbers."""
     broken = [step.step for step in marked if step.loss is not None and not math.isfinite(step.loss)]
     untimed = [step.step for step in marked if step.seconds == 0]
     return [

@@ -1,7 +1,7 @@
-"""Log formats as data: templates of step lines (configs/log_formats, or ingest.py --pattern).
+"""Defines log formats as data: templates of step lines from configs/log_formats or from ingest.py --pattern.
 
-A template is the printed line with a field for each number: `iter {step}: loss {loss}, time {milliseconds}ms`. `...`
-matches any text. A blank matches one or more blanks, or none next to `...`. A template matches anywhere in a line.
+A template is a printed line with a field for each number: `iter {step}: loss {loss}, time {milliseconds}ms`. `...`
+matches any text. A blank matches one or more blanks, or nothing next to `...`. A template matches anywhere in a line.
 """
 
 import math
@@ -54,15 +54,15 @@ WHOLE = rb"\d{1,15}+"
 DECIMAL = rb"[+-]?(?:%b(?:\.\d*+)?(?:[eE][+-]?\d++)?+|\.\d++|[nN]a[nN]|[iI]nf(?:inity)?)"
 NUMBER = DECIMAL % rb"\d++"
 RATE = DECIMAL % rb"(?:\d{1,3}(?:,\d{3})++|\d++)"  # torchtitan prints 193,831
-# These guards prevent a match of only a part of a number, such as 1,5 or 12.5k.
+# These guards prevent a match with only a part of a number, such as 1,5 or 12.5k.
 STARTS, ENDS = rb"(?<![\d.])(?<!\d[,_])", rb"(?![.,_]?\d|[eE][+-]?\d|[kKMGT](?![A-Za-z]))"
-ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # including steps that cannot be read, such as 1e+3
-OF_A_NUMBER = "0123456789._eEkKMGT"  # `in` also matches the empty text
-NO_MINUTES = rb"(?<!\d[:hm])"  # so that the seconds of 1m30s do not match
+ANY_STEP = rb"(?<![\d.])(?P<step>\d[\w.,+]*?)"  # also matches an unreadable step, such as 1e+3
+OF_A_NUMBER = "0123456789._eEkKMGT"  # the empty text is also `in` this
+NO_MINUTES = rb"(?<!\d[:hm])"  # prevents a match with the seconds of 1m30s
 OTHER_UNIT = {"seconds": rb"(?! ?(?:[mun]s|min)\b)", "milliseconds": rb"(?! ?(?:s|sec|[un]s|min)\b)"}
 LINE = re.compile(rb"[^\r\n]{0,%d}" % LOOKAHEAD)
-MOST_TRIED = 100  # possible step lines that are tried to recognise the format of a log
-Part = tuple[str, str, str, str]  # a part of a template: a field, dots, blanks or a text; three of them are empty
+MOST_TRIED = 100  # the most candidates that are tried to recognise a format
+Part = tuple[str, str, str, str]  # a field, dots, blanks or a text; the other three are empty
 NO_PART: Part = ("", "", "", "")
 REPEATED = "a template can have a field only once"
 
@@ -71,8 +71,8 @@ REPEATED = "a template can have a field only once"
 
 
 class Template:
-    """One compiled template. `anchor` is its longest fixed text, by which its lines are found. With `begins`, it
-    matches only the beginning of a step's line, so it also finds a line whose step is unreadable, such as 1e+3.
+    """One compiled template. `anchor` is its longest fixed text, which a search can find quickly. With `begins`, the
+    template matches only how a step line begins, so it also finds a line whose step is unreadable, such as 1e+3.
     """
 
     def __init__(self, text: str, *, begins: bool = False) -> None:
@@ -94,8 +94,8 @@ class Template:
         self.around_anchor = re.compile(_regex(self.parts, anchor_at, begins=begins))
 
     def values_in(self, text: bytes, cut: str) -> dict[str, float] | None:
-        """Return the fields' numbers, or None without a match. Raise UnreadableError if a number is cut off."""
-        match = self.pattern.search(text) if text.find(self.anchor) >= 0 else None  # most texts lack it
+        """Return the number of each field, or None without a match. Raise UnreadableError if a number is cut off."""
+        match = self.pattern.search(text) if text.find(self.anchor) >= 0 else None  # fast if it is absent
         if match is None:
             return None
         if cut and any(match.end(field) == len(match.string) for field in self.fields):
@@ -103,7 +103,7 @@ class Template:
         return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
 
     def beginning(self) -> "Template":
-        """Return the start that identifies a step line, through the text after the step; all if that has no text."""
+        """Return the template of how a line begins: up to the text after {step}, or all of it without such a text."""
         last = next((at for at, part in enumerate(self.parts) if part[0] == "step"), -1)
         texts = [f"{{{field}}}" if field else dots or blank or literal for field, dots, blank, literal in self.parts]
         after = last + 1
@@ -114,9 +114,9 @@ class Template:
 
 
 def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes:
-    """Return the regular expression. After a gap (`...`), the first match is final, as a later one has less text.
+    """Return the regular expression of a template. `begins`: match only how a step line begins.
 
-    A gap is at most as long as the part of a line that is read.
+    A gap (`...`) ends at the first possible match and is never extended. It is at most LOOKAHEAD bytes long.
     """
     found, opened = b"", b""
     for at, (field, dots, blank, literal) in enumerate(parts):
@@ -134,11 +134,11 @@ def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes
 
 
 def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
-    """Return the pattern of a number, without guards that the neighbouring text makes unnecessary."""
+    """Return the pattern of one number, with guards only where the neighbouring text does not make them needless."""
     field = parts[at][0]
     _, gap, *before = parts[at - 1] if at else NO_PART
     _, _, *after = parts[at + 1] if at + 1 < len(parts) else NO_PART
-    is_cell = "," in (before[1][-1:], after[1][:1])  # in a line of a CSV file
+    is_cell = "," in (before[1][-1:], after[1][:1])  # a column of a CSV file
     if begins and field == "step" and not is_cell:
         return ANY_STEP
     number = WHOLE if field in ("step", "global_batch_size") else NUMBER
@@ -161,22 +161,22 @@ class FormatFacts(Value, frozen=True):
     """One file of configs/log_formats."""
 
     title: str
-    source: str  # repository and file of the print statement
+    source: str  # the repository and the file that contains the print statement
     date: str  # when the source was read
-    line: str | list[str]  # templates of a step line; the first that matches is used
-    begins: str = ""  # a template for the beginning of every step line; empty: the beginning of the first template
+    line: str | list[str]  # templates of a step line; the first one that matches is used
+    begins: str = ""  # a template of how every step line begins; empty: derived from the first template of `line`
     more: list[str] = []  # templates of optional parts of a step line
     starts: list[str] = []  # texts that the job prints once, at its start
     seconds_are: str = ""  # the meaning of the printed step time
     no_seconds: str = ""  # why the format has no step time
-    seconds_resolution: float = 0.001  # value of the last printed digit, in seconds
+    seconds_resolution: float = 0.001  # one unit of the last printed digit
     rate_resolution: float = 0.01
     order: int = 0  # if two formats recognise a log, the one with the lower order is used
     sample: str = ""
 
 
 class TemplateFormat(LineFormat):
-    """A log format with one line per step, made from FormatFacts."""
+    """A log format with one line per step that FormatFacts define."""
 
     def __init__(self, name: str, facts: FormatFacts, chunk_bytes: int = CHUNK_BYTES) -> None:
         super().__init__(chunk_bytes)
@@ -217,7 +217,7 @@ class TemplateFormat(LineFormat):
         return True
 
     def _line(self, window: Window, found: int) -> tuple[bytes, str] | None:
-        """Return the line around a word and why it is cut off (empty if whole); None if no report begins there."""
+        """Return the line around the word, and why it is cut off (or ''); None if no step's report begins there."""
         rest, cut = window.line_from(found)
         before = window.text_before(found)
         text = before + rest
@@ -257,7 +257,7 @@ class TemplateFormat(LineFormat):
         )
 
     def _values(self, text: bytes, cut: str) -> dict[str, float] | None:
-        """Return the numbers in a step's line, or None if no step's line begins in the text."""
+        """Return the numbers in a step line; None if the text does not contain the beginning of a step line."""
         for template in self._lines:
             values = template.values_in(text, cut)
             if values is not None:
@@ -266,7 +266,7 @@ class TemplateFormat(LineFormat):
                     if further is not None:
                         values |= further
                     elif cut:
-                        raise UnreadableError(cut)  # the field may be in the part that was cut off
+                        raise UnreadableError(cut)  # the missing field may be in the part that was cut off
                 return values
         if self.begins.search(text) is None:
             return None
@@ -274,7 +274,7 @@ class TemplateFormat(LineFormat):
 
 
 def _finite(value: float | None) -> float | None:
-    """Return a rate that can be real, or None. nanoGPT and llm.c print -100% for an unknown rate."""
+    """Return the rate if it is possible, otherwise None. nanoGPT and llm.c print -100% for an unknown rate."""
     return value if value is not None and 0 <= value < math.inf else None
 
 
@@ -287,25 +287,25 @@ def _rates(values: Mapping[str, float]) -> dict[str, float]:
 
 @cache
 def formats_in(root: Path) -> tuple[TemplateFormat, ...]:
-    """Return the formats of configs/log_formats."""
+    """Return the formats in configs/log_formats, in the order in which they are tried."""
     read = [TemplateFormat(path.stem, read_yaml(path, FormatFacts)) for path in sorted((root / FOLDER).glob("*.yml"))]
     return tuple(sorted(read, key=lambda one: one.facts.order))
 
 
 def all_log_formats() -> list[LogFormat]:
-    """Return MLPerf's format, which any framework may print, the formats of all backends, and those in configs."""
+    """Return MLPerf's format, which any framework may print, then the backends' formats, then those of configs."""
     found = [log_format for _, backend in sorted(backends().items()) for log_format in backend.log_formats()]
     return [MLLOG, *found, *formats_in(Configs().root)]
 
 
 def backend_of_format(log_format: LogFormat) -> Backend | None:
-    """Return the backend whose frameworks print a format; None if the format belongs to no backend."""
+    """Return the backend whose frameworks print a format; None if no backend does."""
     names = {backend: [one.name for one in backend.log_formats()] for backend in backends().values()}
     return next((backend for backend, found in names.items() if log_format.name in found), None)
 
 
 def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
-    """Return the format that --pattern describes. The rounding of its times is read from the head of the log."""
+    """Return the format that --pattern describes. Its resolution comes from the numbers at the start of the log."""
     template = Template(text)
     fields, first = template.fields, template.pattern.search(without_colours(head))
     if "step" not in fields:
@@ -329,14 +329,14 @@ def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
 
 
 def _last_digit(match: re.Match[bytes] | None, field: str) -> float:
-    """Return the value of a field's last digit; 0 if the field is missing or has an exponent."""
+    """Return the value of one unit in a field's last digit; 0 if the field is missing or has an exponent."""
     text = match.groupdict().get(field) if match else None
     if text is None or not re.fullmatch(rb"[\d,._+-]+", text):
         return 0.0
     return float(f"1e-{len(text.partition(b'.')[2])}")
 
 
-# Patterns that find a field in a line of an unknown format: the text before its number, and the text after it.
+# Patterns that find a field in a line of unknown format: before the number, and after it.
 HINTS = {
     "step": (r"(?:step|iter(?:ation)?)s?\W{0,3}", r"\b"),
     "loss": (r"loss\W{0,3}", r"\b"),
@@ -346,13 +346,13 @@ HINTS = {
 
 
 def pattern_for(head: bytes) -> str:
-    """Return a --pattern for this log; empty if no line looks like a step line."""
+    """Return a --pattern that matches a line of this log; empty if no line looks like a step line."""
     lines = re.findall(rb"(?i)[^\r\n]*(?:step|iter)[^\r\n]*", without_colours(head))
     for line in (os.fsdecode(text) for text in lines[:MOST_TRIED]):
         parts = []
         for field, (before, after) in HINTS.items():
             if found := re.search(rf"{before}(?<![\w.,])(\d[\d.,]*){after}", line, re.IGNORECASE):
-                begins = re.sub(r"(?<=\W)\s+$", " ... ", line[found.start() : found.start(1)])  # of any width
+                begins = re.sub(r"(?<=\W)\s+$", " ... ", line[found.start() : found.start(1)])  # `...` for any width
                 parts.append((found.start(), f"{begins}{{{field}}}{line[found.end(1) : found.end()]}"))
         pattern = " ... ".join(text for _, text in sorted(parts))
         if "{step}" in pattern and Template(pattern).pattern.search(os.fsencode(line)):

@@ -1,4 +1,4 @@
-"""The table of `report.py timing`: one row for each training log in some folders. ingest.py uses the same reader."""
+"""Build the table of `report.py timing`: one row for each training log. ingest.py reads logs with the same code."""
 
 import math
 import re
@@ -19,9 +19,9 @@ from benchmarks.request import window_rule
 from benchmarks.text import columns, digits, first_few, plural, printable, spans_text
 from benchmarks.values import Step, Value
 
-DEFAULT_WINDOW = "35-44"  # the steps in the timing table of NVIDIA's recipes
+DEFAULT_WINDOW = "35-44"  # the steps that the timing table of NVIDIA's recipes covers
 DEVIATION = "sample standard deviation (n - 1)"
-SHOWN_FILES = 20  # rows without training in the table; --json has all
+SHOWN_FILES = 20  # the most files without training that the table lists; --json has all
 
 
 class Status(StrEnum):
@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 
 class Row(Value, frozen=True):
-    """The metrics of one log, over the counted steps of its last attempt. None means unknown."""
+    """The metrics of one log, over the counted steps of one attempt. None means unknown."""
 
     path: str
     status: Status
@@ -43,7 +43,7 @@ class Row(Value, frozen=True):
     attempts: int | None = None
     reached_step: int | None = None
     steps_counted: int = 0
-    steps_missing: int = 0  # steps of the window without a time in the log
+    steps_missing: int = 0  # steps of the window that have no time in the log
     seconds_mean: float | None = None
     seconds_stdev: float | None = None
     seconds_median: float | None = None
@@ -66,7 +66,7 @@ class Timings(Value, frozen=True):
 
 
 def find_logs(places: Sequence[Path]) -> tuple[list[Path], list[Row]]:
-    """Return the logs in some files and folders, and a row for each folder that cannot be listed."""
+    """Return the logs in these files and folders, and a row for each folder that cannot be listed."""
     found: set[Path] = set()
     errors: list[OSError] = []
     for place in places:
@@ -97,7 +97,7 @@ def row_of(path: Path, rule: str, formats: Sequence[LogFormat]) -> Row:
 
 
 def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds: str = "") -> Row:
-    """Return the row of the last attempt with step times; without step times, of the last attempt."""
+    """Return the row of a log: of the last attempt with step times or rates, otherwise of the last attempt."""
     steps = one_series(log.last_timed() or (log.attempts or [[]])[-1])
     if not steps:
         skipped = len(log.skipped)
@@ -134,7 +134,7 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
 
 
 def excluded_steps(marked: Sequence[Step]) -> dict[str, str]:
-    """Return the excluded steps by reason, without the steps outside the window."""
+    """Return the excluded steps by reason, except steps outside the window."""
     reasons: dict[str, list[int]] = {}
     for step in marked:
         if step.excluded_because not in (None, window.OUTSIDE_WINDOW):
@@ -143,12 +143,12 @@ def excluded_steps(marked: Sequence[Step]) -> dict[str, str]:
 
 
 def _figures(counted: Sequence[Step]) -> dict[str, float | None]:
-    """Return mean, deviation and median of seconds and TFLOP/s; None if a counted step does not have the value."""
+    """Return mean, deviation and median of seconds and TFLOP/s; None if any counted step lacks the value."""
     found: dict[str, float | None] = {}
     printed = [step.framework_tflops_per_device for step in counted]
     series = {"seconds": [step.seconds for step in counted], "tflops_per_gpu": printed}
     for name, values in series.items():
-        known = [value for value in values if value is not None and abs(value) < 1e100]  # squares stay finite
+        known = [value for value in values if value is not None and abs(value) < 1e100]  # so that squares stay finite
         for how in (statistics.mean, statistics.stdev, statistics.median):
             found[f"{name}_{how.__name__}"] = how(known) if len(known) == len(counted) else None
     return found
@@ -158,7 +158,7 @@ def _figures(counted: Sequence[Step]) -> dict[str, float | None]:
 
 
 def as_data(rows: Sequence[Row], rule: str) -> Timings:
-    """Return the rows as the document for --json."""
+    """Return the document that --json prints."""
     return Timings(
         window=rule,
         deviation=DEVIATION,
@@ -175,7 +175,7 @@ HEADINGS = [
 
 
 def as_table(timings: Timings) -> str:
-    """Return the timings as a table."""
+    """Return the table as text."""
     rows, rule = timings.rows, timings.window
     trained = [row for row in rows if row.format]
     over = "iterations" if window_rule.last_step_wanted(rule) is not None else "window"
@@ -199,7 +199,7 @@ def as_table(timings: Timings) -> str:
 
 
 def _names(rows: Sequence[Row]) -> dict[str, str]:
-    """Return a name for the path of each row: NAME for `log-NAME.out` if it is unique, otherwise the path."""
+    """Return path -> name in the table: NAME for `log-NAME.out` if the name is unique, otherwise the path."""
     found = {row.path: re.fullmatch(r"(?:.*/)?log-(.+)\.out", row.path) for row in rows}
     often = Counter(match[1] for match in found.values() if match)
     return {path: match[1] if match and often[match[1]] == 1 else path for path, match in found.items()}
