@@ -1,1 +1,1 @@
-"""Shows published results, and compares a result with the nearest one."""
+"""Show published results, and compare a result with the nearest published row."""

@@ -1,4 +1,4 @@
-"""Shows published rows as a table, and finds the row nearest to a result with all its differences."""
+"""Show published rows as a table, and find the published row that is nearest to a result, with all differences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ TITLES = ("", "s/step", "tokens/s/GPU", "TFLOP/s/GPU", "MFU %", "FLOPs")
 
 
 class NearestRow(Value, frozen=True):
-    """The nearest published row for the same model, task, precision and device."""
+    """The nearest published row with the same model, task, precision and device as the run."""
 
     reference: str  # the row's model, task, precision and scale
     source: str
     reference_seconds: float
     reference_tokens_per_second_per_gpu: float
-    ratio: float  # tokens/s per GPU of the run divided by the row's; above 1, the run is faster
+    ratio: float  # the run's tokens/s per GPU divided by the row's; above 1, the run is faster
     differs: list[str]  # differences in framework, scale, layout, batch, sequence length and window
 
 
 def table_text(rows: Sequence[Reference]) -> str:
-    """Return a table for each published page, with its numbers as printed. The column FLOPs names the convention."""
+    """Return a table for each published page, with its numbers as printed. Its column FLOPs names the convention."""
     pages: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
         figures = (
@@ -48,9 +48,9 @@ def nearest_of_result(result: Result, rows: Sequence[Reference]) -> Nearest:
 
 
 def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequence[Reference]) -> Nearest:
-    """Return the row to compare with, or why there is no such row. `speed` is in tokens/s per GPU.
+    """Return the published row to compare with, or why no row fits. `speed` is in tokens/s per GPU.
 
-    For a foreign log, an empty engine or parallelism means that the value is unknown.
+    An empty engine or parallelism in `ours` means that it is unknown, as for a log that Stepmark did not write.
     """
     if speed is None:
         return None, "the run has no speed"
@@ -61,7 +61,7 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
     ]
     if not same:
         return None, f"no published result for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
-    row = min(reversed(same), key=lambda row: _distance(row, ours))  # if several are equally near, the newest
+    row = min(reversed(same), key=lambda row: _distance(row, ours))  # the newest of equally near rows
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
     found = NearestRow(
         reference=row.name,
@@ -75,7 +75,7 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
 
 
 def text(found: Nearest) -> str:
-    """Return the speed relative to the row, and a line for each difference."""
+    """Return the speed relative to the published row, and a line for each difference."""
     row, why = found
     if row is None:
         return f"none: {why}"
@@ -85,14 +85,14 @@ def text(found: Nearest) -> str:
 
 
 def line(row: NearestRow) -> str:
-    """Return the ratio to the row and its source in one line."""
+    """Return the speed relative to the published row, and the row's source, in one line."""
     speed = f"{row.ratio:.3f}x the {row.reference_tokens_per_second_per_gpu:,.0f} tokens/s per GPU"
     differs = f"; differs in {plural(len(row.differs), 'setting')}" if row.differs else ""
     return f"{speed} published for {row.reference} ({row.source}){differs}"
 
 
 def _distance(row: Reference, ours: BenchmarkFigures) -> tuple[bool, bool, float, bool, bool, bool, bool]:
-    """Return a sort key: the same framework first, then the nearest scale, the same work, and exact figures."""
+    """Return a sort key: the same framework first, then the nearest scale, the same work, and exact numbers."""
     return (
         row.backend != ours.backend,
         row.engine != ours.engine,
