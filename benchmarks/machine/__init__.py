@@ -1,1 +1,1 @@
-"""Describes this machine's GPUs and driver, and refuses runs that they cannot execute. Pure."""
+"""Describe this machine's GPUs and driver, and refuse runs that they cannot execute. Pure."""

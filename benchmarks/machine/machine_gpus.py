@@ -1,4 +1,4 @@
-"""The GPUs of one machine as NVML reports them: those that a run may use, and those that a run gets. Pure.
+"""Select GPUs from those that NVML reports on one machine: for the default of a request, and for a run. Pure.
 
 launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """
@@ -25,7 +25,7 @@ NO_DRIVER = (
 class Busy(Value, frozen=True):
     """A process that uses memory of a GPU."""
 
-    pid: int | None  # None: the process cannot be seen from here
+    pid: int | None  # None: the process id is not visible, as in a container
     name: str
     bytes: int | None
 
@@ -40,13 +40,13 @@ class MachineGpu(Value, frozen=True):
 
 
 class MachineGpus(Value, frozen=True):
-    """The GPUs of this machine that a run may use."""
+    """The GPUs of this machine that a run may use, and why others are excluded."""
 
     gpus: tuple[MachineGpu, ...] = ()
     driver: str | None = None
     cuda: tuple[int, int] | None = None  # the newest CUDA version that the driver supports
     why_none: str = ""  # why there are no GPUs; empty if there are some
-    broken: bool = False  # a driver is installed, but it does not answer
+    broken: bool = False  # True: a driver is installed but does not respond
     hidden: str = ""  # which GPUs are excluded and why; empty if all can be used
 
 
@@ -79,7 +79,7 @@ def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool
 
 
 def kinds(gpus: Iterable[MachineGpu]) -> list[tuple[MachineGpu, ...]]:
-    """Return the GPUs grouped by name: the largest group first; if equally large, the group with more memory."""
+    """Return the GPUs grouped by name: the largest group first; among equal groups, the one with more memory."""
     found: dict[str, list[MachineGpu]] = {}
     for gpu in gpus:
         found.setdefault(gpu.name, []).append(gpu)
@@ -119,9 +119,9 @@ def made_row(group: Sequence[MachineGpu], driver: str | None) -> Hardware:
 def with_gpus(
     request: Request, machine: MachineGpus, rows: Sequence[Hardware], configs: Configs, backend: Backend
 ) -> Request:
-    """Return the request with this machine's GPUs if it leaves the device open and a recipe is made for them.
+    """Return the request with this machine's GPUs if it does not name a device and a recipe is made for these GPUs.
 
-    `rows` has the hardware of the machine's kinds of GPU, in the order of `kinds`.
+    `rows` contains the hardware of each kind of GPU in the machine, in the order of `kinds`.
     """
     if request.hardware == HERE:
         request = msgspec.structs.replace(request, hardware=rows[0].name if rows else "cpu")
@@ -137,7 +137,7 @@ def with_gpus(
 
 
 def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) -> bool:
-    """Return whether a recipe is made for this GPU. Recipes for any device use the CPU without --hardware."""
+    """Return whether a recipe is made for this GPU. Without --hardware, recipes for any device use the CPU."""
     try:
         recipe = choose_recipe(request, configs, row, backend)
     except RequestError:
@@ -146,18 +146,18 @@ def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) 
 
 
 def _scale(request: Request, row: Hardware, count: int, configs: Configs, backend: Backend) -> int | None:
-    """Return the largest number of GPUs, up to `count`, with a layout in the recipe; None: the recipe's default."""
+    """Return the largest number of GPUs, up to `count`, for which the recipe has a layout; None: use its default."""
     if backend.layout_settings & request.settings.keys():
         return count
     try:
         recipe = choose_recipe(request, configs, row, backend)
-    except RequestError:  # the error is reported when the request is resolved
+    except RequestError:  # resolving the request reports this error
         return None
     return max((gpus for gpus in scales(recipe, row) if gpus <= count), default=None)
 
 
 def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str:
-    """Return one line with the flags that Stepmark chose because the request does not have them."""
+    """Return one line with the flags that Stepmark chose because the user did not pass them."""
     hidden = f" ({machine.hidden})" if machine.hidden else ""
     flags = [
         f"--{name}={getattr(settled, name)}"
@@ -171,13 +171,13 @@ def choice_text(request: Request, settled: Request, machine: MachineGpus) -> str
 
 
 def chosen(benchmark: Benchmark, machine: MachineGpus) -> list[MachineGpu]:
-    """Return the GPUs for the run, in bus order. Idle GPUs are preferred."""
+    """Return the GPUs for the run in bus order. Idle GPUs are chosen first."""
     here = of_hardware(machine.gpus, benchmark.hardware)
     return sorted(sorted(here, key=lambda gpu: bool(gpu.busy))[: benchmark.gpus], key=lambda gpu: gpu.index)
 
 
 def on_gpus(plan: Plan, gpus: Sequence[MachineGpu]) -> Plan:
-    """Return the plan with the UUIDs of its GPUs, because CUDA and NVML count GPUs of mixed kinds differently."""
+    """Return the plan with the UUIDs of its GPUs. Indices are ambiguous, because CUDA may not count in bus order."""
     if not gpus:
         return plan
     named = {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}

@@ -1,4 +1,4 @@
-"""Reads the file that launch/peak.py writes, and shows its peaks next to the published ones."""
+"""Read the file that launch/peak.py writes, and show the measured peaks next to the published ones."""
 
 import hashlib
 from pathlib import Path
@@ -22,11 +22,11 @@ from benchmarks.values import Hardware, MeasuredPeak, Peak, Value
 
 SCHEMA_VERSION: Literal[2] = 2
 REMEASURE = "python launch/peak.py"
-WIDE_SPREAD = 0.2  # if turns differ by more, another program probably used the machine
+WIDE_SPREAD = 0.2  # if turns differ by more than this share, another program probably used the machine
 
 
 class PeakMeasurement(Value, frozen=True):
-    """One backend's measurement on one machine. A CPU counts as one device with all its cores."""
+    """The peaks that one backend measured on one machine. A CPU counts as one device with all its cores."""
 
     schema_version: Literal[2]
     date: str
@@ -51,7 +51,7 @@ class PeakMeasurementFile(PeakMeasurement, frozen=True):
 
 
 def read(name: str) -> MeasuredPeak:
-    """Return the peaks in a file that launch/peak.py wrote, in the form that a run needs."""
+    """Return the peaks in a file that launch/peak.py wrote, as the value that a run needs."""
     try:
         data = files.read(Path(name))
     except OSError as error:
@@ -94,7 +94,7 @@ def measured_peak(data: bytes, name: str) -> MeasuredPeak:
 
 
 def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) -> None:
-    """Refuse a CPU peak from another machine. Device names cannot show this, because every CPU is named cpu."""
+    """Refuse a CPU peak from another machine. The device name does not reveal this: it is `cpu` for every CPU."""
     if found.platform != "cpu" or (found.processor, found.cores) == (processor, cores):
         return
     raise RequestError(
@@ -109,7 +109,7 @@ def refuse_another_processor(found: MeasuredPeak, processor: str, cores: int) ->
 
 
 def table(found: PeakMeasurement, hardware: Hardware, title: str) -> list[str]:
-    """Return the rates of every matmul, the peaks, and their shares of the device's published peaks."""
+    """Return the rates of all matmuls, the peaks, and each peak as a share of the device's published peaks."""
     peaks, report = found.peaks, found.report
     device = f"{report.device_kind} ({report.platform}), one device"
     if report.platform == "cpu":

@@ -1,6 +1,6 @@
-"""Defines the measurement of matmul peaks: the request to a backend, its report, and the resulting peaks.
+"""Define the measurement of matmul peaks: the request to a backend, its report, and the resulting peaks.
 
-The peak of a precision is the highest of the shapes' median rates.
+The peak of a precision is the highest of the median rates, each of which belongs to one shape.
 """
 
 import statistics
@@ -12,10 +12,10 @@ import msgspec
 from benchmarks.model.flops import LAYER_MATRICES
 from benchmarks.values import Model, Positive, Value
 
-LARGEST_SQUARE = 8192  # larger matmuls are not faster on the GPUs with published rates
+LARGEST_SQUARE = 8192  # on the GPUs with published rates, larger matmuls are not faster
 LARGEST_SQUARE_ON_A_CPU = 4096
-ROWS = 4096  # the tokens of one sequence in the published runs
-ROWS_A_CORE = 64  # for CPUs, so that one pass over the matmuls of a 70B model takes seconds
+ROWS = 4096  # the tokens of one sequence in published runs
+ROWS_A_CORE = 64  # few rows, so that one pass over the matmuls of a 70B model takes seconds on a CPU
 TURNS = 5
 PRECISIONS = ("bf16", "fp32", "fp8")
 
@@ -23,7 +23,7 @@ Rates = Annotated[list[Annotated[float, msgspec.Meta(gt=0)]], msgspec.Meta(min_l
 
 
 class MatmulShape(Value, frozen=True):
-    """A matmul [m, k] x [k, n], with the name of the model's matmul."""
+    """A matmul [m, k] x [k, n], with the name of the model's layer that uses it."""
 
     name: str
     m: Positive
@@ -35,16 +35,16 @@ class MatmulShape(Value, frozen=True):
 
 
 class PeakRequest(Value, frozen=True):
-    """The measurements: every shape in every precision, interleaved."""
+    """What to measure: every shape in every precision, with interleaved turns."""
 
     shapes: list[MatmulShape]
     dtypes: list[str]
-    seconds: float  # the time for each shape and precision, over all turns
+    seconds: float  # the time to spend on each shape and precision, over all turns
     turns: int
 
 
 class MeasuredRate(Value, frozen=True):
-    """One shape in one precision: TFLOP/s of one device in each turn (repeated measurement)."""
+    """The measured rates of one shape in one precision: TFLOP/s of one device in each turn (repetition)."""
 
     shape: MatmulShape
     dtype: str
@@ -56,7 +56,7 @@ class MeasuredRate(Value, frozen=True):
 
     @property
     def spread(self) -> float | None:
-        """Return the range over the turns as a share of the median; None for a single turn."""
+        """Return highest minus lowest rate as a share of the median; None for a single turn."""
         if len(self.tflops) < 2:
             return None
         return (max(self.tflops) - min(self.tflops)) / self.median
@@ -75,7 +75,7 @@ class PeakReport(Value, frozen=True):
     rates: list[MeasuredRate]
     refused: dict[str, str]  # precision -> why it could not be measured on this device
     notes: list[str] = []
-    threads: int | None = None  # the threads of a CPU; None for other devices
+    threads: int | None = None  # the number of threads of a CPU; None for other devices
 
 
 class DevicePeak(Value, frozen=True):
@@ -88,8 +88,8 @@ class DevicePeak(Value, frozen=True):
 
 
 def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
-    """Return all matmuls with weights of a model, for this number of tokens, and a square matmul as a reference. As
-    in the frameworks, query, key and value are one matmul, and so are gate and up.
+    """Return the shapes of a model's matmuls with weights for `rows` tokens, then a square matmul as a reference.
+    Frameworks compute query, key and value in one matmul, and gate and up in another one, so this function does too.
     """
     matrices = {name: sizes(model) for name, sizes in LAYER_MATRICES.items()}
     matrices["head"] = (model.hidden_size, model.vocabulary_size)
@@ -98,7 +98,7 @@ def shapes_of(model: Model, rows: int, square: int) -> list[MatmulShape]:
 
 
 def device_peaks(rates: Iterable[MeasuredRate]) -> dict[str, DevicePeak]:
-    """Return the peak of each precision, in the order of measurement."""
+    """Return the peak of each precision, in the order in which the precisions were measured."""
     found: dict[str, MeasuredRate] = {}
     for rate in rates:
         if rate.dtype not in found or rate.median > found[rate.dtype].median:

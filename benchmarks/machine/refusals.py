@@ -13,8 +13,8 @@ from benchmarks.model.capacity import total_bytes, usable_bytes
 from benchmarks.request.resolve import command_of, request_of
 from benchmarks.values import Benchmark, Hardware
 
-COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver supports every CUDA of its major release
-# Major release of CUDA -> the oldest driver that supports all its minor releases (table 1 there, read 2026-11-23).
+COMPATIBILITY = "docs.nvidia.com/deploy/cuda-compatibility"  # a driver runs every CUDA of its major release
+# Major release of CUDA -> the oldest driver for all its minor releases (table 1 on that page, read 2026-11-23).
 MINIMUM = {12: "525", 13: "580"}
 
 
@@ -24,9 +24,9 @@ MINIMUM = {12: "525", 13: "580"}
 def of_gpus(
     benchmark: Benchmark, machine: MachineGpus, rows: Sequence[Hardware], scales: Iterable[int]
 ) -> RequestError | None:
-    """Return the refusal if the machine's GPUs cannot run the benchmark.
+    """Return the refusal if this machine lacks the GPUs that the benchmark needs, otherwise None.
 
-    `scales` are the numbers of GPUs for which the recipe has layouts.
+    `scales` contains the numbers of GPUs for which the recipe has layouts.
     """
     hardware, wanted, nodes = benchmark.hardware, benchmark.gpus, benchmark.nodes
     here = of_hardware(machine.gpus, hardware)
@@ -52,7 +52,7 @@ def of_gpus(
 
 
 def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
-    """Return the refusal if other programs use the GPUs that the run would get."""
+    """Return the refusal if other programs use the GPUs that the run would use, otherwise None."""
     busy = [gpu for gpu in chosen(benchmark, machine) if gpu.busy]
     if not busy:
         return None
@@ -68,7 +68,7 @@ def in_use(benchmark: Benchmark, machine: MachineGpus) -> RequestError | None:
 
 
 def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
-    """Return the refusal if a GPU has too little memory."""
+    """Return the refusal if the benchmark needs more memory than a GPU has, otherwise None."""
     storage = backend.storage(benchmark)
     needed, usable = total_bytes(benchmark, storage), usable_bytes(benchmark, storage)
     if usable is None or needed <= usable:
@@ -87,7 +87,7 @@ def of_memory(benchmark: Benchmark, backend: Backend) -> RequestError | None:
 
 def old_driver(spec: EnvironmentSpec, machine: MachineGpus) -> RequestError | None:
     """Return the refusal if the driver is too old for every environment, otherwise None."""
-    # If there is no driver, the machine has no GPUs, and `of_gpus` refuses the run.
+    # If there is no driver, `of_gpus` refuses the run, because the machine then has no GPUs.
     oldest = [_numbers(minimum_driver(lock.cuda)) for lock in spec.locks]
     if machine.driver is None or not oldest or _numbers(machine.driver) >= min(oldest):
         return None
