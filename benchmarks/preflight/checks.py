@@ -1,4 +1,4 @@
-"""The checks of a preflight that need no GPU: of each node, and of versions and ports across nodes. Pure."""
+"""The preflight checks that need no GPU: of each node, and of versions and ports across nodes. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ GIB = 2**30
 # NCCL's user guide ("Shared memory") recommends --shm-size=1g --ulimit memlock=-1 for containers. Data loaders also
 # need shared memory, so this is the size per GPU.
 SHM_BYTES_A_GPU = GIB
-# The following limits are Stepmark's choice.
+# Stepmark chose the following limits.
 FREE_BYTES = 10 * GIB  # logs, profiles and TensorBoard of a few runs
-OPEN_FILES = 4096  # the first rank of 2,048 holds a connection to each of them
+OPEN_FILES = 4096  # rank 0 of 2,048 ranks has a connection to each other rank
 LOAD_A_CORE = 0.5  # the load of an idle node is far lower
 
 
@@ -26,7 +26,7 @@ def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
 
 
 def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]:
-    """Return the problem, or None, for every check that needs no other node, in the order of the report."""
+    """Return check -> problem (or None) for the checks of a single node, in the order of the report."""
     free = f"{answer.free_bytes / GIB:.1f} GiB free, {FREE_BYTES / GIB:g} needed"
     stale = "its node_check.py differs from the launcher's: the node has an old or a different checkout"
     memlock, files = answer.limits.memlock_bytes, answer.limits.open_files
@@ -34,7 +34,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
     pinned = f"{(memlock or 0) / 2**20:.0f} MiB, but must be unlimited for RDMA"
     down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
     ports: Problem | None = ("warning", ", ".join(down)) if down else None
-    # The text omits the load itself, so that overloaded nodes share a line. The node's answer has the load.
+    # The text omits the load itself, so that the report can group overloaded nodes in one line.
     load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: another program is running"
     return {
         "shared folder": _shared_folder(answer, wanted),
@@ -51,7 +51,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
 
 
 def _shared_folder(answer: Answer, wanted: Expectations) -> Problem | None:
-    """Return a problem with the shared folders. The token proves that the node reads the launcher's folder."""
+    """Return a problem with the shared folders. The token proves that node and launcher see the same folder."""
     if answer.token != wanted.asked.token:
         return "failed", "reads a different folder with the same name"
     missing = [path for path, access in answer.folders.items() if access == "missing"]
@@ -91,7 +91,7 @@ def _container_runtime(answer: Answer, wanted: Expectations) -> Problem | None:
 
 
 def _same_versions(answers: Sequence[Answer]) -> list[Finding]:
-    """Return findings about nodes whose kernel, driver or size differs from most. One slow node slows all."""
+    """Return findings about nodes that differ from most nodes. One slow node slows down all nodes of a run."""
     facts = {answer.node: _facts(answer) for answer in answers}
     differences: dict[str, list[str]] = {node: [] for node in facts}
     for name in sorted({name for of_node in facts.values() for name in of_node}):
@@ -116,7 +116,7 @@ def _facts(answer: Answer) -> dict[str, str]:
 
 
 def _ports(answers: Sequence[Answer]) -> list[Finding]:
-    """Return findings about connections. Every node calls the first node, which fails if no call succeeds."""
+    """Return findings about connections. Every node calls the first node; if all calls fail, the first node fails."""
     callers = [answer for answer in answers if answer.call.first_node not in (None, answer.node)]
     nobody = len(callers) > 1 and all(answer.call.offered and answer.call.error for answer in callers)
     return [finding("ports", answer, _port(answer, len(callers) if nobody else 0)) for answer in answers]

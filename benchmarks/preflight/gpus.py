@@ -1,4 +1,4 @@
-"""Findings about the GPUs of a node from the output of nvidia-smi in a preflight. Pure.
+"""Find problems of a node's GPUs in the output of nvidia-smi. Pure.
 
 If the site does not have NVIDIA GPUs, every check is `not_checked`, because a CPU proves nothing about a GPU.
 """
@@ -18,17 +18,17 @@ IDLE_PERCENT = 5
 CHECKS = ("GPUs idle", "GPU memory errors", "GPU throttling", "GPU persistence", "NVLink")
 CLOCKS = "GPU clocks"
 
-# Bits of clocks_event_reasons.active (once clocks_throttle_reasons) that mean a slower GPU, as nvml.h names them;
-# idle (0x1) is not one of them.
+# The bits of clocks_event_reasons.active (formerly clocks_throttle_reasons) that mean a slower GPU, with their names
+# in nvml.h. The bit for an idle GPU (0x1) is not included.
 THROTTLED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 LIMITED = {0x2: "application clocks are set", 0x4: "software power cap", 0x100: "display clocks"}
 
-Row = dict[str, str]  # name of a column of nvidia-smi -> value, both without the unit
+Row = dict[str, str]  # nvidia-smi's column -> value, both without the unit
 SAME_COLUMN = {"clocks_throttle_reasons.active": "clocks_event_reasons.active", "clocks.sm": "clocks.current.sm"}
 
 
 def table(text: str) -> list[Row]:
-    """Parse `nvidia-smi --format=csv,nounits`: a header with units, then one row per device."""
+    """Return the rows of `nvidia-smi --format=csv,nounits`, which prints a header with units and a row per device."""
     header, *lines = list(csv.reader(io.StringIO(text), skipinitialspace=True)) or [[]]
     names = [name.partition(" [")[0].strip() for name in header]
     names = [SAME_COLUMN.get(name, name) for name in names]
@@ -39,7 +39,7 @@ Commands = Mapping[str, Command]
 
 
 def gpu_versions(commands: Commands) -> dict[str, str]:
-    """Return the versions of the driver and CUDA, which are compared between nodes."""
+    """Return the versions of the driver and CUDA, for the comparison between nodes."""
     rows = gpu_rows(commands)
     cuda = re.search(r"CUDA Version:\s*([0-9.]+)", _output(commands, "nvidia_smi"))
     found = {"driver": ", ".join(sorted({row["driver_version"] for row in rows if "driver_version" in row}))}
@@ -62,7 +62,7 @@ def findings(answers: Sequence[Answer], wanted: Expectations) -> list[Finding]:
 
 
 def problems_of(commands: Commands) -> dict[str, Problem | None]:
-    """Return the problem, or None, for every GPU check that needs no other node, in the order of the report."""
+    """Return check -> problem (or None) for the GPU checks of a single node, in the order of the report."""
     rows = gpu_rows(commands)
     if not rows:
         return dict.fromkeys(CHECKS, ("not_checked", NO_GPU))
@@ -95,7 +95,7 @@ def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None
 
 
 def _by_gpu(found: Sequence[tuple[str, str]]) -> str:
-    """Return pairs of GPU and text, grouped by text: "GPU 0, 1: text; GPU 4: other text"."""
+    """Return (GPU, text) pairs as one text, grouped by text: "GPU 0, 1: text; GPU 4: other text"."""
     gpus: dict[str, list[str]] = {}
     for gpu, words in found:
         gpus.setdefault(words, []).append(gpu)
@@ -145,7 +145,7 @@ def _throttling(rows: list[Row]) -> Problem | None:
 
 
 def _nvlink(text: str) -> Problem | None:
-    """Return a problem with NVLink, from `nvidia-smi nvlink --status`: inactive or missing links."""
+    """Return the problem that `nvidia-smi nvlink --status` shows: inactive or missing links; None if all is well."""
     links: dict[int, dict[int, bool]] = {}
     of_gpu: dict[int, bool] = {}
     for line in text.splitlines():
@@ -167,7 +167,7 @@ def _nvlink(text: str) -> Problem | None:
 
 
 def _same_clocks(answers: Sequence[Answer]) -> list[Finding]:
-    """Return findings about the highest clocks of the GPUs: one GPU with a lower limit slows all others."""
+    """Return findings about the GPUs' highest clocks. One GPU with a lower limit slows down all GPUs of a run."""
     highest = {a.node: sorted({row.get("clocks.max.sm", "unknown") for row in gpu_rows(a.commands)}) for a in answers}
     different = outliers({node: ", ".join(clocks) + " MHz" for node, clocks in highest.items() if clocks})
     found = []

@@ -1,6 +1,6 @@
-"""The bus bandwidth from the output of nccl-tests (all_reduce_perf and others), and its judgement. Pure.
+"""Read the bus bandwidth from the output of nccl-tests (such as all_reduce_perf), and judge it. Pure.
 
-The format is that of github.com/NVIDIA/nccl-tests: lines that start with `#` hold the setup and the summary.
+github.com/NVIDIA/nccl-tests defines the format: lines that start with `#` contain the setup and the summary.
 """
 
 import re
@@ -18,13 +18,13 @@ class NcclTest(Value, frozen=True):
     """The result of one program of nccl-tests."""
 
     ranks: int
-    average_gb_s: float | None  # bus bandwidth, averaged over all sizes by the program
+    average_gb_s: float | None  # the bus bandwidth that the program averaged over all message sizes
     wrong_values: int | None  # None: the program did not check values
     failure: str | None = None  # the line of the output that reports a failure
 
 
 def parse(text: str) -> NcclTest:
-    """Parse the output of a program, which may be incomplete. Missing values are None."""
+    """Return the values in a program's output, which may be incomplete. A missing value is None."""
     average, bounds, failure = AVERAGE.search(text), OUT_OF_BOUNDS.search(text), FAILURE.search(text)
     return NcclTest(
         ranks=len(set(RANK.findall(text))),
@@ -35,7 +35,7 @@ def parse(text: str) -> NcclTest:
 
 
 class NcclResult(Value, frozen=True):
-    """The verdict on the all-reduce over all nodes, and its measurement."""
+    """The status of the all-reduce over all nodes, and its measurement."""
 
     status: Status
     text: str

@@ -1,4 +1,4 @@
-"""The report of a preflight, made from its findings: lists of nodes, and a table. Pure."""
+"""Make the report of a preflight from its findings: lists of nodes, and a table. Pure."""
 
 import re
 from collections import Counter
@@ -11,12 +11,12 @@ from benchmarks.text import columns, plural, spans_text
 from benchmarks.values import Value
 
 PASSING, FAILING, REPORT = "nodes-pass.txt", "nodes-fail.txt", "report.json"
-SHOWN_TEXTS = 6  # texts of one check on the screen; report.json has all
+SHOWN_TEXTS = 6  # the most texts per check on the screen; report.json has all
 WORDS: dict[Status, str] = {"ok": "ok", "failed": "failed", "warning": "warning", "not_checked": "not checked"}
 
 
 class CheckCount(Value, frozen=True):
-    """The number of nodes with each status of one check."""
+    """How many nodes have each status in one check."""
 
     check: str
     ok: int
@@ -26,7 +26,7 @@ class CheckCount(Value, frozen=True):
 
 
 class Report(Value, frozen=True):
-    """The report of a preflight (report.json). `findings` excludes findings that are `ok`; `checks` counts them."""
+    """The report of a preflight (report.json). `findings` omits findings with status `ok`; `checks` counts them."""
 
     site: str
     partition: str
@@ -47,7 +47,7 @@ class Report(Value, frozen=True):
 
 
 def judge(answers: Sequence[Answer], missing: Mapping[str, str], wanted: Expectations) -> list[Finding]:
-    """Return all findings about all nodes. `missing` has the reasons of nodes that did not answer."""
+    """Return all findings about all nodes. `missing` contains node -> why it did not answer."""
     findings = [Finding(check="answers", status="failed", node=name, text=why) for name, why in missing.items()]
     findings += [Finding(check="answers", status="ok", node=answer.node) for answer in answers]
     return findings + checks.findings(answers, wanted) + gpus.findings(answers, wanted)
@@ -59,7 +59,7 @@ def failing(findings: Sequence[Finding]) -> list[str]:
 
 
 def counts(findings: Sequence[Finding]) -> list[CheckCount]:
-    """Return the number of nodes by status for each check, in the order of the checks."""
+    """Return for each check, in the order of the checks, how many nodes have each status."""
     by_check: dict[str, Counter[str]] = {}
     for finding in findings:
         by_check.setdefault(finding.check, Counter(dict.fromkeys(WORDS, 0)))[finding.status] += 1
@@ -70,7 +70,7 @@ def counts(findings: Sequence[Finding]) -> list[CheckCount]:
 
 
 def report_text(report: Report) -> str:
-    """Return the text: the number of nodes that pass, the counts of every check, then failures and warnings."""
+    """Return the report as text: how many nodes pass, the counts of every check, then failures and warnings."""
     verdict = f"{plural(len(report.passing), 'node passes', 'nodes pass')}, {len(report.failing)} fail"
     nodes = plural(len(report.nodes), "node", "nodes")
     title = f"preflight of {report.site}: {nodes} of partition {report.partition}"
@@ -95,7 +95,7 @@ def _table(report: Report) -> list[str]:
 
 
 def _grouped(findings: Sequence[Finding]) -> list[str]:
-    """Return a line for each text of a check, with all its nodes; the text with the most nodes comes first."""
+    """Return a line for each text of a check, with all its nodes. The text with the most nodes comes first."""
     by_text: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         by_text.setdefault((finding.check, finding.text), []).append(finding.node)
@@ -112,9 +112,9 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
 
 
 def node_list(names: Iterable[str]) -> str:
-    """Return names in Slurm's form: node1, node2, node4 -> node[1-2,4]."""
+    """Return node names in Slurm's form: node1, node2, node4 -> node[1-2,4]."""
     split = [(name, re.fullmatch(r"(.*?)([0-9]+)", name)) for name in names]
-    # 01 and 1 are different names: if a prefix has numbers with leading zeros, their width is kept.
+    # 01 and 1 are different names. If a prefix has numbers with leading zeros, keep their width.
     padded = {(m[1], len(m[2])) for _, m in split if m and m[2].startswith("0") and len(m[2]) > 1}
     parts = [name for name, match in split if match is None]
     numbered: dict[tuple[str, int], set[int]] = {}

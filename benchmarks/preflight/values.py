@@ -1,7 +1,7 @@
-"""The request to the nodes of a preflight, their answers, and the findings of the checks. Pure.
+"""The request to the nodes of a preflight, the nodes' answers, and the findings of the checks. Pure.
 
-Each check gives one finding per node: `ok`, `failed` with the actual and the expected value, `warning`, or
-`not_checked` with the reason. Without the hardware, a check is never `ok`. A node passes if no check failed.
+Each check has one finding per node: `ok`, `failed` with the actual and the expected value, `warning`, or
+`not_checked` with the reason. A check is never `ok` if the node lacks the hardware. A node passes if no check failed.
 """
 
 from collections import Counter
@@ -11,18 +11,18 @@ from typing import Literal
 from benchmarks.values import Hardware, Value
 
 Status = Literal["ok", "failed", "warning", "not_checked"]
-Problem = tuple[Status, str]  # a status that is not ok, and the reason
+Problem = tuple[Status, str]  # a status other than `ok`, and the reason
 
 
 class Command(Value, frozen=True):
-    """The exit code and the output of a program on a node."""
+    """The result of a program on a node."""
 
-    exit_code: int | None  # None: the program could not be started, or did not end
+    exit_code: int | None  # None: the program could not be started, or did not finish
     output: str
 
 
 class Call(Value, frozen=True):
-    """A TCP connection from a node to the first node."""
+    """An attempt to connect from a node to the first node by TCP."""
 
     first_node: str | None  # None: this is the only node
     offered: bool = False  # whether the first node offered a port
@@ -30,14 +30,14 @@ class Call(Value, frozen=True):
 
 
 class Limits(Value, frozen=True):
-    """Limits of a process in a job. None means unlimited."""
+    """The limits of a process in a job. None means unlimited."""
 
     memlock_bytes: int | None
     open_files: int | None
 
 
 class Answer(Value, frozen=True):
-    """The answer of a node: answers/NODE.json, written by launch/inside/node_check.py."""
+    """What a node reported: answers/NODE.json, written by launch/inside/node_check.py."""
 
     node: str
     token: str
@@ -57,19 +57,19 @@ class Answer(Value, frozen=True):
 
 
 class ProbeSpec(Value, frozen=True):
-    """The request to the nodes (asked.json): the facts that each node collects."""
+    """The request to the nodes (asked.json): which facts each node collects."""
 
     token: str  # proves that a node reads this folder, and not another folder with the same name
     shared_folders: list[str]  # must be visible, but need not be writable
     environments: list[str]
     gpus: bool
     container: bool
-    call_seconds: int  # how long a node waits for the port of the first node
+    call_seconds: int  # how long a node waits until the first node offers a port
     written_folders: list[str] = []  # must be writable
 
 
 class Expectations(Value, frozen=True):
-    """The values that the answers are compared with."""
+    """The values with which the nodes' answers are compared."""
 
     asked: ProbeSpec
     hardware: list[Hardware]  # the hardware in the site's file
@@ -90,7 +90,7 @@ def finding(check: str, answer: Answer, problem: Problem | None = None) -> Findi
 
 
 def outliers(seen: Mapping[str, str]) -> dict[str, str]:
-    """Return the nodes whose value differs from the majority's, with a text; without a majority, all nodes."""
+    """Return node -> text for each node whose value differs from the majority; without a majority, for all nodes."""
     counts = Counter(seen.values())
     if len(counts) < 2:
         return {}
