@@ -1,1 +1,1 @@
-"""Reads and writes the folder of a run, and recomputes the run's result from its files."""
+"""Read and write the folder of a run, and recompute the run's result from its files."""

@@ -1,4 +1,4 @@
-"""Collects the evidence of each attempt in a run folder. outcomes.py decides from it how the attempt ended."""
+"""Collect the evidence of each attempt in a run folder. outcomes.py uses it to decide how the attempt ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -31,13 +31,13 @@ LOG_TAIL_BYTES = 65_536
 
 
 def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[AttemptEnd]:
-    """Return how each attempt of a Slurm job ended. A job that never started has one attempt with the reason."""
+    """Return how each attempt of a queued run ended. A job that never started has one attempt with the reason."""
     numbers = folder.attempts()
     if not numbers:
         disk = _name(_first_log(folder.job_output(), FULL_DISK))
         return [never_started(folder.submitted().job_id, folder.scheduler_end(0), disk)]
     jobs = [_job_of(folder, record.attempt) for record in records]
-    # If the user submits the script again by hand, another job follows; this job was then not requeued.
+    # If the user submits the script again, attempts of another job follow. This job was then not requeued.
     followed = [job is not None and job == later for job, later in pairwise([*jobs, None])]
     return [
         _queued_attempt(folder, record, job, followed=again)
@@ -46,7 +46,7 @@ def queued_attempts(folder: RunFolder, records: Sequence[RunRecord]) -> list[Att
 
 
 def _job_of(folder: RunFolder, attempt: int) -> str | None:
-    """Return the job number of an attempt from the job's record; if that is missing, from the scheduler's record."""
+    """Return the job number of an attempt from the job's record, otherwise from the scheduler's record."""
     start = next((event.job_id for event in folder.job_events(attempt) if event.event == "start"), None)
     scheduler = folder.scheduler_end(attempt)
     return start or (scheduler.job_id if scheduler else None)
@@ -68,7 +68,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
     output = _output_of(folder, job)
     logs = [*_logs_of_the_failed(folder, record.attempt), *output]
     memory = _first_log(logs, OUT_OF_MEMORY)
-    # The names of the nodes that failed according to the job's output.
+    # The names of the nodes that failed, according to the job's output.
     lost = [match["node"] for path in output for _, match in _symptoms().matches(_tail(path), LOST_NODE)]
     hung = [event.phase for event in seen.events if event.event == "hung"]
     behind = _slowest_rank(folder, record) if folder.measured_phase().name in hung else None
@@ -86,7 +86,7 @@ def _queued_attempt(folder: RunFolder, record: RunRecord, job: str | None, *, fo
 
 
 def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], output: Sequence[Path]) -> str | None:
-    """Return why the check or the unpack phase failed; None if it succeeded or did not run."""
+    """Return why the phase `check` or `unpack` failed; None if both succeeded or did not run."""
     for phase in first_check.BEFORE_THE_RUN:
         codes = [one.exit_code for one in events if (one.event, one.phase) == ("phase_end", phase)]
         if codes and codes[-1]:
@@ -97,7 +97,7 @@ def _failed_before(folder: RunFolder, attempt: int, events: Sequence[JobEvent], 
 
 
 def _slowest_rank(folder: RunFolder, record: RunRecord) -> tuple[int, str] | None:
-    """Return the first of the ranks with the fewest steps in a hung job, and a text; None if all ranks are equal."""
+    """Return the first rank with the fewest steps in a hung job, and a text; None if all ranks have equally many."""
     if not any(fact.rank for fact in record.facts) and not any(step.rank for step in record.steps):
         return None  # only rank 0 reports steps
     counts = Counter(step.rank for step in record.steps)
@@ -113,7 +113,7 @@ def _slowest_rank(folder: RunFolder, record: RunRecord) -> tuple[int, str] | Non
 
 
 def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
-    """Return the logs of the failed ranks, in the order in which the ranks failed."""
+    """Return the logs of ranks that failed, in the order of the failures."""
     found = []
     for phase in folder.plan().phases:
         failed = [one for one in folder.ended(phase.name, attempt) if one.exit_code != 0]
@@ -123,24 +123,24 @@ def _logs_of_the_failed(folder: RunFolder, attempt: int) -> list[Path]:
 
 
 def _output_of(folder: RunFolder, job: str | None) -> list[Path]:
-    """Return the output file of an attempt's job; all output files if that one does not exist."""
+    """Return the output file of an attempt's job. If it does not exist, return all output files."""
     every = folder.job_output()
     return [path for path in every if path.name == f"slurm-{job}.out"] or every
 
 
 def _first_log(paths: Iterable[Path], names: Sequence[str]) -> Path | None:
-    """Return the first log whose end shows one of these symptoms."""
+    """Return the first log with one of these symptoms in its last lines."""
     return next((path for path in paths if _shown_in(path, names)), None)
 
 
 def _shown_in(path: Path, names: Sequence[str]) -> str | None:
-    """Return the title of the symptom in the earliest matching line at the end of a log."""
+    """Return the title of the first symptom in a log's last lines, or None."""
     return next((symptom.title for symptom, _ in _symptoms().matches(_tail(path), names)), None)
 
 
 @cache
 def _symptoms() -> "Symptoms":
-    """Return the symptoms that Stepmark ships, so that user configs do not change an outcome."""
+    """Return the symptoms in Stepmark's own configs, so that user configs do not change an outcome."""
     from benchmarks.configs import DEFAULT_ROOT
     from benchmarks.doctor.symptoms import read_symptoms  # imported here, because a successful run does not need it
 
@@ -148,14 +148,14 @@ def _symptoms() -> "Symptoms":
 
 
 def _name(log: Path | None) -> str | None:
-    """Return the rank of a log as text, such as "rank 3"; for other logs, the name of the file."""
+    """Return a log's rank as text, such as "rank 3", or the file name if the log does not belong to one rank."""
     if log is None:
         return None
     return log.stem.replace("rank-", "rank ") if log.suffix == ".log" else log.name
 
 
 def _rank(log: Path | None) -> int | None:
-    """Return the rank of a log; None for the job's own log."""
+    """Return the rank that wrote a log; None for the job's own log."""
     number = log.stem.removeprefix("rank-") if log is not None else ""
     return int(number) if number.isascii() and number.isdecimal() else None
 

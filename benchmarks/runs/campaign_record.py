@@ -1,4 +1,4 @@
-"""Reads and writes the record of a sweep or a night, and reads the results of its runs."""
+"""Read and write the record of a sweep or a night, and read the results of its runs."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -33,7 +33,7 @@ def end_text(result: FinishedRun | None) -> str:
 
 
 def write_record(path: Path, record: Value, what: str) -> None:
-    """Write the record. Callers do so before each start and after each end, so a killed launcher can be resumed."""
+    """Write the record. Callers write it before each start and after each end, so a killed launcher can resume."""
     try:
         write_atomically(path, json_text(record).encode())
     except RunError as error:

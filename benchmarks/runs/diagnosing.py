@@ -1,4 +1,4 @@
-"""Select and stream the files that the doctor reads.
+"""Select the files that the doctor reads, and pass them to the doctor.
 
 For a run folder, the doctor reads the files of the last attempt: the output of its job, the logs of all ranks and
 phases, and the records of how each process ended. benchmarks/doctor makes the diagnosis.
@@ -28,11 +28,11 @@ from benchmarks.text import folded, printable
 
 STDIN = "-"
 RUN_RECORDS = ("exits*.jsonl", "rank-*.log")
-CUT_OFF = "cut off"  # launch/status.py shows the same word
+CUT_OFF = "cut off"  # the same word as in launch/status.py
 
 
 def diagnosis_of(places: Sequence[str]) -> Diagnosis:
-    """Return one diagnosis of all files in `places` (files, folders, patterns), as if they were logs of one run."""
+    """Return one diagnosis of all files in `places` (files, folders, patterns), as if one run had written them."""
     symptoms = read_symptoms(Configs().root)
     paths = [path for place in places for path in _expanded(place)]
     runs = [path for path in paths if _is_run(path)]
@@ -58,14 +58,14 @@ def diagnosis_of(places: Sequence[str]) -> Diagnosis:
 
 
 def diagnosis_of_run(folder: RunFolder, symptoms: Symptoms | None = None) -> Diagnosis:
-    """Return the diagnosis of a Stepmark run, using the records of how it ended."""
+    """Return the diagnosis of a Stepmark run. It takes the records of how the run ended into account."""
     known = symptoms or read_symptoms(Configs().root)
     logs = [_read(path, known, str(path.relative_to(folder.path))) for path in _run_files(folder)]
     return diagnose(logs, known, _known_of(folder))
 
 
 def why_failed(folder: RunFolder) -> str | None:
-    """Return the first cause in one line; None if the logs show no cause or cannot be read."""
+    """Return the first cause of a failure in one line; None if the logs show none or cannot be read."""
     with suppress(StepmarkError, OSError):
         return one_line(diagnosis_of_run(folder))
     return None
@@ -92,7 +92,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _run_files(folder: RunFolder) -> list[Path]:
-    """Return the files of the last attempt. The records with the end times come first."""
+    """Return the files of the last attempt. Files that show when processes ended come first."""
     last = max(folder.attempts(), default=0)
     place = folder.attempt_dir(last)
     named = [place / "job.jsonl", place / "scheduler.json", *folder.job_output()]
@@ -101,7 +101,7 @@ def _run_files(folder: RunFolder) -> list[Path]:
 
 
 def _known_of(folder: RunFolder) -> RunContext:
-    """Return the facts in the run's records. A run with unreadable files counts as failed."""
+    """Return what the run's records show. If a record cannot be read, the run counts as failed."""
     try:
         last = max(folder.attempts(), default=0)
         events = folder.job_events(last) if last else []
@@ -123,7 +123,7 @@ def _known_of(folder: RunFolder) -> RunContext:
 
 
 def _result_of(folder: RunFolder, last: int, events: Sequence[JobEvent]) -> tuple[str, list[str]]:
-    """Return the run's status and reasons; without a result, the state of the run and the next command."""
+    """Return the run's status and reasons. Without a result, return the run's state and the command to continue."""
     if (folder.path / RESULT).exists():
         result = folder.stored_result()
         return result.status, folded(result.reasons)

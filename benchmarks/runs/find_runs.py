@@ -1,4 +1,4 @@
-"""Finds all runs of a folder, or one run by a part of its name."""
+"""Find all runs in a folder, or one run by a part of its name."""
 
 import os
 import shlex
@@ -11,11 +11,11 @@ from benchmarks.runs.runfolder import BENCHMARK, RUN_ID, RunFolder
 from benchmarks.text import first_few
 
 DIGITS = 4
-MOST_OFFERED = 8  # matching runs that an error lists, the newest ones
+MOST_OFFERED = 8  # the most matching runs that an error lists; the newest are listed
 
 
 def find_runs(output_dir: Path) -> list[RunFolder]:
-    """Return the runs in a folder, oldest first. A run's name begins with the time at which the run was created."""
+    """Return the runs in a folder, oldest first. The name of a run begins with the time of its creation."""
     if not output_dir.is_dir():
         raise RequestError(
             "the folder of runs does not exist",
@@ -28,7 +28,7 @@ def find_runs(output_dir: Path) -> list[RunFolder]:
 
 
 def find_run(name: str, output_dir: Path) -> RunFolder:
-    """Return a run by its folder, or by a part of its name that occurs in no other run's name."""
+    """Return a run by the path of its folder, or by a part of its name that no other run's name contains."""
     if (Path(name) / BENCHMARK).is_file():
         return RunFolder(Path(name))
     found = _run_called(name, find_runs(output_dir))
@@ -38,12 +38,12 @@ def find_run(name: str, output_dir: Path) -> RunFolder:
 
 
 def place_of(name: str, output_dir: Path) -> Path:
-    """Return the path of a file or folder, or of the only run whose name contains `name`."""
+    """Return the path `name` if it exists, otherwise the folder of the only run whose name contains `name`."""
     path = Path(name)
     try:
         if path.exists() or not output_dir.is_dir():
             return path
-    except OSError:  # the code that reads the path reports the reason
+    except OSError:  # the code that opens the path reports the reason
         return path
     found = _run_called(name, find_runs(output_dir))
     return found.path if found else path
@@ -68,9 +68,9 @@ def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> Reques
 
 
 def short_names(names: Iterable[str], among: Collection[str]) -> dict[str, str]:
-    """Return a short name for each run: the four random digits that end its name, if no other name ends with it.
-    Every command accepts short names. `among` has the names of all runs in the folder. A renamed run keeps its name.
-    """
+    """Return run name -> short name: the four random digits at the end, if no other name ends with them.
+    Every command accepts short names. `among` contains the names of all runs in the folder. For a renamed run, the
+    short name is the whole name."""
     asked = list(names)
     ends = Counter(name[-DIGITS:] for name in {*among, *asked})
     return {name: name[-DIGITS:] if RUN_ID.search(name) and ends[name[-DIGITS:]] == 1 else name for name in asked}

@@ -1,8 +1,8 @@
-"""Reads one run as a row, for history, comparisons, nightly suites, dashboards and pages.
+"""Read one run as a row with the fields that history, comparisons, nightly suites, dashboards and pages need.
 
-The row comes from three small files of the run folder. Only the fields in SOURCES are read, so that files of older
-Stepmark versions can also be read. An unreadable file raises an error with its name. launch/verify.py checks whether
-the metrics follow from the raw files.
+Three small files of the run folder contain these fields. Only the keys in SOURCES are read, so files of other
+Stepmark versions can be read too. If a file cannot be read, an error names it. launch/verify.py checks whether the
+metrics follow from the raw files.
 """
 
 import functools
@@ -17,12 +17,12 @@ from benchmarks.runs import identity
 from benchmarks.runs.runfolder import BENCHMARK, PROVENANCE, RESULT, RunFolder
 from benchmarks.values import BenchmarkName, Parallelism, Seconds, Settling, Value
 
-READING = 8  # version of the row; increase it to recreate every index
-RUNNING = "running"  # the run has no result yet: it is training, waits in a queue, or was cut off
+READING = 8  # the version of the row's format; increase it to recreate every index
+RUNNING = "running"  # the run has no result: it is training, is queued, or was interrupted
 
 
 class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
-    """The request that a run executed."""
+    """The benchmark that a run executed."""
 
     site: str
     parallelism: str
@@ -34,21 +34,21 @@ class RunBenchmark(BenchmarkName, frozen=True, kw_only=True):
 
 
 class RunMetrics(Value, frozen=True):
-    """The metrics of a run; None if result.json has null or does not exist yet."""
+    """The metrics of a run. None: result.json contains null, or does not exist yet."""
 
     seconds_per_step: Seconds | None = None  # the median step time
-    seconds_low: Seconds | None = None  # start of the median's 95% confidence interval
+    seconds_low: Seconds | None = None  # lower end of the median's 95% confidence interval
     seconds_high: Seconds | None = None
     seconds_mean: Seconds | None = None
     excess: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
     last_loss: float | None = None
-    memory_bytes: float | None = None  # the peak of a device (GPU runs) or of the host (CPU runs)
+    memory_bytes: float | None = None  # the peak of one device (GPU runs) or of the host (CPU runs)
 
 
 class RunMfu(Value, frozen=True):
-    """The first MFU in result.json."""
+    """The first MFU entry in result.json."""
 
     percent: float | None = None
     convention: str | None = None
@@ -57,28 +57,28 @@ class RunMfu(Value, frozen=True):
 
 
 class RunWindow(Value, frozen=True):
-    """The steps in the run's window."""
+    """The window of a run: which steps count, and whether the step time had settled."""
 
     counted: int = 0
     first_step: int | None = None
     settled: bool = False
     settling: Settling = "not judged"
-    median_off_percent: float | None = None  # how far a drift of the step time may shift the median
+    median_off_percent: float | None = None  # the largest error of the median that a drift may cause
 
 
 class RunOrigin(Value, frozen=True):
-    """The origin of a run. `identity` maps each kind to the digest or name that all nights of a baseline share."""
+    """The origin of a run. `identity` maps each kind to a digest; runs with equal digests form a baseline."""
 
     identity: dict[str, str]
-    identity_text: dict[str, str] = {}  # the identity in words, to show how two runs differ
+    identity_text: dict[str, str] = {}  # the identity as text, to show how two runs differ
     host: str | None = None  # the launcher's host for a local run, otherwise the job's first node
     version: str | None = None  # the Stepmark version
     commit: str | None = None  # the commit of the checkout that ran the benchmark
-    changed_files: int | None = None  # the number of files of the checkout that differ from its commit
+    changed_files: int | None = None  # how many files of the checkout differ from the commit
 
 
 class RunLabels(Value, frozen=True):
-    """The labels of a run from the user or a suite."""
+    """The labels that the user or a suite gave a run."""
 
     tags: list[str] = []
     suite: str | None = None
@@ -88,11 +88,11 @@ class RunLabels(Value, frozen=True):
 
 
 class FinishedRun(Value, frozen=True):
-    """A run's result, benchmark and provenance, with the fields that commands for many runs need."""
+    """One run as a row: its result, benchmark and provenance, reduced to what commands about many runs need."""
 
     run_id: str
     path: str  # relative to the folder that contains the runs
-    started: str  # in UTC, such as 2026-11-22T03:45:11Z; from the run's original name
+    started: str  # in UTC, such as 2026-11-22T03:45:11Z, from the run's original name
     status: Literal["valid", "invalid", "failed", "running"]
     benchmark: RunBenchmark
     origin: RunOrigin
@@ -116,7 +116,7 @@ _GROUPS: dict[str, type[Value]] = {
     "origin": RunOrigin,
     "labels": RunLabels,
 }
-# The name of a field in filters, in CSV and in SOURCES -> the path to the field in FinishedRun.
+# The name of a field, as in filters, CSV and SOURCES -> the path to the field in FinishedRun.
 FIELDS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in FinishedRun.__struct_fields__ if name not in _GROUPS},
     **{
@@ -128,12 +128,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def field_of(run: FinishedRun, name: str) -> Any:
-    """Return a field by its name in FIELDS."""
+    """Return the field with this name in FIELDS."""
     return functools.reduce(getattr, FIELDS[name], run)
 
 
 def finished_run(fields: Mapping[str, Any]) -> FinishedRun:
-    """Make a run from fields by their names in FIELDS. Raise msgspec.ValidationError if a value has a wrong type."""
+    """Return a run with these fields, named as in FIELDS. Raise msgspec.ValidationError if a type is wrong."""
     nested: dict[str, Any] = {group: {} for group in _GROUPS}
     for name, value in fields.items():
         *groups, last = FIELDS[name]
@@ -142,12 +142,12 @@ def finished_run(fields: Mapping[str, Any]) -> FinishedRun:
 
 
 def changed(run: FinishedRun, **fields: Any) -> FinishedRun:
-    """Return the run with new values for some fields, by their names in FIELDS."""
+    """Return the run with new values for these fields, named as in FIELDS."""
     return finished_run({name: field_of(run, name) for name in FIELDS} | fields)
 
 
-# For each field that is copied unchanged, its path in a file: the keys to follow (a number is an index of a list). A
-# missing or null value gives the field's default.
+# File -> field -> the keys that lead to the value in the file (a number is an index in a list). Values are copied
+# unchanged. If a value is missing or null, the field has its default.
 SOURCES: dict[str, dict[str, tuple[str | int, ...]]] = {
     BENCHMARK: {
         **{name: (name,) for name in ("backend", "engine", "task", "dtype", "gpus", "nodes", "steps", "window")},
@@ -193,7 +193,7 @@ Document = Mapping[str, Any]
 
 
 def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
-    """Return a run as a row; without a result, only what is known so far. RequestError if a file cannot be read."""
+    """Return a run as a row; without a result, its status is `running`. Raise RequestError for unreadable files."""
     row: Document = {"path": relative_path, "status": RUNNING, "run_id": folder.path.name}
     try:
         benchmark = folder.read(BENCHMARK, dict[str, Any])
@@ -216,7 +216,7 @@ def _taken(file: str, document: Any) -> dict[str, Any]:
 
 
 def _at(document: Any, *keys: str | int) -> Any:
-    """Return the value at these keys, or None."""
+    """Return the value at the end of these keys, or None."""
     for key in keys:
         if document is None:
             return None
@@ -246,7 +246,7 @@ def _of_provenance(found: Document, benchmark: Document, row: Document) -> Docum
         ("host", host),
         ("hardware", row["hardware"]),
         ("device", first.get("device_kind")),
-        # On a cluster, the launcher's processor may differ from that of the nodes.
+        # On a cluster, the launcher's processor may differ from the nodes' processor.
         ("processor", _at(found, "machine", "cpu") if local else None),
         ("nodes", row["nodes"]),
     ]
@@ -278,7 +278,7 @@ def _is_local(benchmark: Document) -> bool:
 
 
 def first_node(nodes: str) -> str:
-    """Return the first node of a Slurm list: node[03-07,9],login1 -> node03."""
+    """Return the first node of a Slurm node list: node[03-07,9],login1 -> node03."""
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
 
 
@@ -289,7 +289,7 @@ def started_of(run_id: str) -> str:
 
 
 def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:
-    """Return how two identities differ: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
+    """Return how the identities of two runs differ: "environment: requirements.lock e4c92fe -> ... 1a2b3c4"."""
     was, now = before.origin, after.origin
     return [
         f"{kind}: {was.identity_text.get(kind, 'unknown')} -> {now.identity_text.get(kind, 'unknown')}"

@@ -1,7 +1,7 @@
-"""Make `check`, the first phase of a cluster's job, and explain failures of `check` and `unpack` (containers). Pure.
+"""Define `check`, the first phase of a cluster's job, and explain failures of `check` and `unpack`. Pure.
 
-The last line that a check prints is its reason. If the check could not start (no Python in the image, an image for
-another architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.
+The last line that a check prints contains its result. If a check could not start (no Python in the image, an image
+for another architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.
 """
 
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.doctor.symptoms import Symptoms
 
 CHECK = "check"
-UNPACK = "unpack"  # the phase that creates the container on all other nodes
+UNPACK = "unpack"  # the phase that creates the container on the other nodes
 BEFORE_THE_RUN = (CHECK, UNPACK)
 RESULT_PREFIX = "stepmark check: "
 OK = "ok"
@@ -28,7 +28,7 @@ PROGRAM = "{repository}/launch/slurm/first_check.sh"
 def check_phase(
     trains: Phase, command: Sequence[str], environment: Mapping[str, str] | None = None, programs: Sequence[str] = ()
 ) -> Phase:
-    """Return a phase of one task on one node, with all GPUs, mounts and variables of the training phase there."""
+    """Return a phase that runs one task on one node, with the GPUs, mounts and variables of the training phase."""
     needed = sorted({*trains.programs, *programs})
     return msgspec.structs.replace(
         trains,
@@ -39,12 +39,12 @@ def check_phase(
         tasks_per_node=1,
         devices_per_task=trains.tasks_per_node * trains.devices_per_task,
         writes_steps=False,
-        programs=[],  # the check looks for them itself, inside the container
+        programs=[],  # the check itself looks for these programs, inside the container
     )
 
 
 def with_option(command: Sequence[str]) -> list[str]:
-    """Return a worker's command line with --check added before `--`, where the worker's own options end."""
+    """Return a worker's command line with --check inserted before `--`, where the worker's own options end."""
     at = command.index("--") if "--" in command else len(command)
     return [*command[:at], "--check", *command[at:]]
 
@@ -58,15 +58,15 @@ WHAT = {CHECK: "the check", UNPACK: "unpacking the container"}
 
 
 def reason(phase: str, log: str, output: str, exit_code: int, symptoms: "Symptoms") -> str:
-    """Return why one of these phases failed, in one line: what, why and what to do next.
+    """Return in one line why the phase failed: what, why, and what to do next.
 
-    `log` is the phase's log. `output` is the job's output, where Slurm and pyxis report tasks that did not start.
+    `log` is the log of the phase. In `output`, the job's output, Slurm and pyxis report tasks that did not start.
     """
     own = _lines(log)
     results = [line.removeprefix(RESULT_PREFIX) for line in own if line.startswith(RESULT_PREFIX)]
     if results and not is_ok(results[-1]):
         found = results[-1]
-    elif own and not 0 <= exit_code < 128:  # a crash: lines about modules and programs before it are not the reason
+    elif own and not 0 <= exit_code < 128:  # after a crash, earlier messages are not the reason
         found = f"it crashed (exit code {exit_code}); its last output: {_last_words(own)}"
     else:
         found = _known(f"{output}\n{log}", symptoms) or _last_words(own or _lines(output))
@@ -90,7 +90,7 @@ def _known(printed: str, symptoms: "Symptoms") -> str | None:
 
 
 def _last_words(lines: Sequence[str]) -> str:
-    """Return the last line that names an exception, or otherwise the last line."""
+    """Return the last line that names an exception; without such a line, the last line."""
     last = lines[-1] if lines else ""
     return next((line for line in reversed(lines) if _EXCEPTION.match(line)), last)[:LONGEST]
 

@@ -1,8 +1,8 @@
-"""Identifies the benchmark, environment and machine of a run, which all runs of one series share. Pure.
+"""Identify what all runs of one series share: the benchmark, the environment and the machine. Pure.
 
-Each has a digest to compare and a text to show. The benchmark's digest ignores what does not change the work: sources
-and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It also ignores empty
-and disabled settings, so that a new setting in a later version does not change the digest.
+Each of them has a digest to compare and a text to show. The benchmark's digest ignores what does not change the
+work: sources and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It also
+ignores empty and disabled settings, so that a setting that a later version adds does not change the digest.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def definition(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of benchmark.json that defines what is trained and measured."""
+    """Return the part of benchmark.json that determines what is trained and measured."""
     kept = {name: value for name, value in benchmark.items() if name not in NO_WORK}
     model = {name: value for name, value in benchmark["model"].items() if name not in NO_WORK_OF_MODEL}
     own = model.pop("backend_settings", {})
@@ -35,19 +35,19 @@ def digest(value: object) -> str:
 
 
 def of_benchmark(benchmark: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the digest of the benchmark's definition, and the first digits of the digest."""
+    """Return the digest of a benchmark's definition, and its first digits as text."""
     found = digest(definition(benchmark))
     return found, found[:SHOWN_DIGITS]
 
 
 def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, str]) -> tuple[str, str]:
-    """Return a digest and a text for the software (lock file, image file or packages) and the site's variables."""
+    """Return a digest and a text for the software (lock file, image or packages) and the site's variables."""
     if environment.get("lock_sha256"):
         sha = str(environment["lock_sha256"])
         text = f"{environment.get('lock_file') or environment.get('name') or 'lock file'} {sha[:SHOWN_DIGITS]}"
         what: object = ["lock", sha]
     elif environment.get("image"):
-        # The digest identifies an image file by its content or size and date, not by its path or the time of a copy.
+        # Its content, or its size and date, identify an image file. Its path does not: a copy has the same digest.
         sha, size = str(environment.get("image_digest") or ""), environment.get("file_bytes")
         written = environment.get("file_written")
         file = f"{size} bytes of {written}" if size else "file unknown"
@@ -66,13 +66,13 @@ def of_environment(environment: Mapping[str, Any], site_variables: Mapping[str, 
 
 
 def of_machine(parts: Sequence[tuple[str, object]]) -> tuple[str, str]:
-    """Return a digest and a text for the machine, from the name and value of each fact. Unknown facts are ignored."""
+    """Return a digest and a text for the machine from (name, value) pairs. Unknown values are ignored."""
     known = [(name, value) for name, value in parts if value not in (None, "")]
     return digest([[name, value] for name, value in known]), ", ".join(f"{name} {value}" for name, value in known)
 
 
 def _without_empty(value: Any) -> Any:
-    """Return the value without null, false, zero and empty entries of dictionaries. Lists are unchanged."""
+    """Return the value without entries of dictionaries that are null, false, zero or empty. Lists are unchanged."""
     if isinstance(value, dict):
         inner = {name: _without_empty(one) for name, one in value.items()}
         return {name: one for name, one in inner.items() if one}

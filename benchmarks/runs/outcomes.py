@@ -1,6 +1,6 @@
-"""Decides how an attempt of a queued job ended, from all evidence: one outcome and one sentence. Pure.
+"""Decide from all evidence how an attempt of a queued job ended: one outcome and one sentence. Pure.
 
-Rules in a fixed order weigh the records in job_record.py. attempts.py reads the logs with the doctor's symptoms.
+The rules have a fixed order and use the records in job_record.py. attempts.py reads the logs for symptoms.
 """
 
 import signal
@@ -11,7 +11,7 @@ from benchmarks.values import Value
 
 
 class AttemptEvidence(Value, frozen=True):
-    """All that is known about one attempt; `outcome` decides from it."""
+    """Everything that is known about one attempt. `outcome` uses it to decide how the attempt ended."""
 
     attempt: int
     steps: int  # the number of steps that rank 0 reported
@@ -19,10 +19,10 @@ class AttemptEvidence(Value, frozen=True):
     events: list[JobEvent]
     scheduler: SchedulerEnd | None
     followed: bool = False  # whether another attempt of the same job came after this one
-    out_of_memory: str | None = None  # the log that shows it, and which memory: rank 3 (GPU out of memory)
-    full_disk: str | None = None  # the log which shows that a disk was full
-    lost_nodes: str | None = None  # the nodes that failed, according to the job's output
-    behind: str | None = None  # the ranks that held up the others, and the number of their steps
+    out_of_memory: str | None = None  # the log that shows it, and the kind of memory: rank 3 (GPU out of memory)
+    full_disk: str | None = None  # the log that shows a full disk, or the failed write
+    lost_nodes: str | None = None  # the nodes that failed according to the job's output
+    behind: str | None = None  # the ranks with the fewest steps, and how many steps they trained
     before_the_run: str | None = None  # why the check or the unpack phase failed
 
 
@@ -30,7 +30,7 @@ class AttemptEvidence(Value, frozen=True):
 
 LOST_NODE = ("NODE_FAIL", "BOOT_FAIL")
 AT_ITS_LIMIT = ("TIMEOUT", "DEADLINE")
-# If Slurm ended a job in one of these states after the job was found to hang, the hang is the reason.
+# If a job hung and Slurm then ended it in one of these states, the outcome is `hung`.
 HUNG_ENDS = (*AT_ITS_LIMIT, "CANCELLED", "FAILED", "UNKNOWN")
 NOT_OVER = ("RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "CONFIGURING", "RESIZING", "STOPPED", "SIGNALING")
 WHY_AGAIN = {
@@ -40,18 +40,18 @@ WHY_AGAIN = {
 }
 # The exit codes of a job that SIGINT or SIGTERM stopped.
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
-DOWN = "down: "  # in the scheduler's reason, the launcher's Slurm client puts this before the nodes that are down
+DOWN = "down: "  # the launcher's Slurm client puts this before the nodes that are down, in the scheduler's reason
 
 
 def outcome(seen: AttemptEvidence) -> AttemptEnd:
-    """Return how an attempt of a queued job ended, by the first rule that applies."""
+    """Return how an attempt of a queued job ended, according to the first rule that applies."""
     kind, text = next((kind, text) for holds, kind, text in _rules(seen) if holds)
     text = _noted(text, seen.scheduler)
     return AttemptEnd(attempt=seen.attempt, outcome=kind, text=text, steps=seen.steps, nodes=nodes_of(seen))
 
 
 def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk: str | None = None) -> AttemptEnd:
-    """Return the end of a job without an attempt: it never left the queue, or ended before its script started."""
+    """Return the end of a job without an attempt: it never left the queue, or it ended before its script started."""
     job = f"job {(scheduler.job_id if scheduler else job_id) or 'without a number'}"
     nodes = scheduler.nodes if scheduler else None
     kind: OutcomeKind = "never_started"
@@ -66,7 +66,7 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
 
 
 KINDS: dict[str, OutcomeKind] = {
-    "COMPLETED": "failed",  # without files of the job, there is no result
+    "COMPLETED": "failed",  # the job wrote no files, so there is no result
     "FAILED": "failed",
     "CANCELLED": "cancelled",
     "PREEMPTED": "preempted",
@@ -77,10 +77,10 @@ KINDS: dict[str, OutcomeKind] = {
 
 
 def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
-    """Return the rules, strongest first: whether each applies, its outcome, and its sentence.
+    """Return the rules, strongest first: whether the rule applies, its outcome, and its sentence.
 
-    The job's own record comes before the scheduler's if it is more exact, such as for a hung job that was then
-    cancelled. The scheduler's record comes before the exit codes.
+    If the job's own record is more exact, its rules come before the scheduler's, as for a job that hung and was
+    then cancelled. The scheduler's record comes before exit codes.
     """
     state = seen.scheduler.state if seen.scheduler else "UNKNOWN"
     is_known = state not in ("UNKNOWN", *NOT_OVER)
@@ -133,7 +133,7 @@ def _event(seen: AttemptEvidence, name: str) -> JobEvent | None:
 
 
 def _exit_code(seen: AttemptEvidence) -> int | None:
-    """Return the job's exit code that its script recorded."""
+    """Return the exit code that the job's script recorded, or None."""
     end = _event(seen, "end")
     return end.exit_code if end else None
 
@@ -152,7 +152,7 @@ def _exit_text(seen: AttemptEvidence) -> str:
 
 
 def _why_again(seen: AttemptEvidence, state: str) -> str | None:
-    """Return why Slurm ended or requeued the job, with the nodes if they are known."""
+    """Return why Slurm ended or requeued the job, with the names of the nodes if they are known."""
     why = WHY_AGAIN.get(state)
     reason = (seen.scheduler.reason if seen.scheduler else None) or ""
     nodes = seen.lost_nodes or (reason.removeprefix(DOWN).strip() if reason.startswith(DOWN) else "")
@@ -160,7 +160,7 @@ def _why_again(seen: AttemptEvidence, state: str) -> str | None:
 
 
 def _noted(text: str, scheduler: SchedulerEnd | None) -> str:
-    """Append the note if the scheduler's record is incomplete."""
+    """Return the text with the scheduler's note, which explains why its record is incomplete."""
     note = scheduler.note if scheduler else None
     return f"{text}; {note}" if note and note not in text else text
 
@@ -172,8 +172,8 @@ def _job(seen: AttemptEvidence) -> str:
 
 
 def nodes_of(seen: AttemptEvidence) -> str | None:
-    """Return the nodes that an attempt ran on, as Slurm lists them. The job's own record has priority, because the
-    accounting may show only one node of a short job."""
+    """Return the nodes of an attempt as Slurm lists them. The job's own record is preferred, because the accounting
+    may show only one node of a short job."""
     start = _event(seen, "start")
     return (start.nodes if start else None) or (seen.scheduler.nodes if seen.scheduler else None)
 

@@ -1,5 +1,5 @@
-"""Computes a run's result from its raw files, both at the end of a run and in verify.py, and lists how a stored
-result differs from it.
+"""Compute a run's result from its raw files, at the end of the run and in verify.py, and compare a stored result
+with it.
 """
 
 import math
@@ -17,14 +17,14 @@ from benchmarks.runs.runfolder import OTHER_ATTEMPTS, RunFolder
 from benchmarks.telemetry import samples
 from benchmarks.values import EachTime, RunRecord, Step, first_rank, to_builtins
 
-# Libraries may round the last bits differently. A manual edit is larger than this tolerance.
+# Libraries may round the last bits differently. An edit by hand changes a value by more than this.
 RELATIVE_TOLERANCE = 1e-9
 
 ABSENT = "(absent)"
 
 
 def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, Iterable[Step]]:
-    """Return the result and all steps of a run, from its raw files only. One attempt gives the metrics."""
+    """Return the result and all steps of a run, from its raw files only. The metrics come from one attempt."""
     folder.refuse_older()
     benchmark = folder.benchmark()
     measured = folder.measured_phase()
@@ -87,7 +87,7 @@ def recompute(folder: RunFolder, backend: Backend) -> tuple[Result, Iterable[Ste
 
 
 def _attempts_here(records: Sequence[RunRecord], result: Result, *, interrupted: bool) -> list[AttemptEnd]:
-    """Return how the attempts of a local run ended. The run's status is the outcome of the last attempt."""
+    """Return how the attempts of a local run ended. The last attempt ended with the run's status."""
     *earlier, last = records
     followed = "another attempt followed"
     ends = [
@@ -123,7 +123,7 @@ def _first_rank_steps(record: RunRecord) -> int:
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
     """Return why an earlier phase failed, so that the measured phase never started.
 
-    The phases that belong to the job itself are excluded, because the end of the attempt covers them.
+    For a queued run, `check` and `unpack` are skipped, because the text of the attempt's end explains their failures.
     """
     found = []
     benchmark = folder.benchmark()
@@ -143,13 +143,13 @@ def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: 
 
 
 def _not_written(folder: RunFolder, attempt: int, *, written: bool) -> list[str]:
-    """Return why a local run has no record of its end, if the launcher could write down the reason."""
+    """Return why a local run has no record of its end, if the launcher could note the reason."""
     reason = None if written else folder.could_not_write(attempt)
     return [f"the launcher could not record that the run ended: {reason}"] if reason else []
 
 
 def _unbound(ended: Sequence[ProcessEnd]) -> list[str]:
-    """Return a note if ranks were not bound to the CPUs of their GPU, which can slow down their steps."""
+    """Return a note if ranks were not bound to the CPUs of their GPU, because this can slow down their steps."""
     reasons = [one.binding.why for one in ended if one.binding is not None and one.binding.why]
     named = ", ".join(dict.fromkeys(reasons))
     return [f"{len(reasons)} of {len(ended)} ranks were not bound to a NUMA node: {named}"] if reasons else []
@@ -161,7 +161,7 @@ def _unbound(ended: Sequence[ProcessEnd]) -> list[str]:
 def differences(
     stored_result: Result, result: Result, stored_steps: Iterable[Step], steps: Iterable[Step]
 ) -> list[str]:
-    """Return one line for each difference: the place, the stored value, and the value from the raw files."""
+    """Return one line per difference: the place, the stored value, and the value computed from the raw files."""
     found = list(_differences_at("result.json", to_builtins(stored_result), to_builtins(result)))
     of_steps: list[str] = []
     counts = [0, 0]

@@ -1,8 +1,8 @@
 """The files of one run's folder: names, reading and atomic writing. recompute.py computes the result.
 
-<output_dir>/<run_id>/ has benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
+<output_dir>/<run_id>/ contains benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
 attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A queued run also has job.sbatch,
-job.json, slurm-*.out, attempt-N/job.jsonl, scheduler.json and telemetry/, and an exits-rankN.jsonl for each rank.
+job.json and slurm-*.out, in attempt-N/ job.jsonl, scheduler.json and telemetry/, and per rank exits-rankN.jsonl.
 Every index is derived from these files.
 """
 
@@ -43,23 +43,23 @@ PROVENANCE = "provenance.json"
 STEPS = "steps.jsonl"
 RESULT = "result.json"
 EXITS = "exits.jsonl"
-RANK_EXITS = "exits-rank*.jsonl"  # one file per rank, because tasks on many nodes cannot append to one file
+RANK_EXITS = "exits-rank*.jsonl"  # one file per rank, because tasks on different nodes cannot append to one file
 JOB_OUTPUT = "slurm-*.out"
 REPAIR = "verify.py --repair"  # the command that recreates a run's result from its raw files
 FIRST_FAILURE = "first-failure"  # a link to "CODE rank N"; only the rank that fails first can create it
-KEPT_PROFILE = "pgle"  # a folder with the profile of an earlier run of the same program
+KEPT_PROFILE = "pgle"  # a folder for the profile that an earlier run of the same program recorded
 
 ReadValue = TypeVar("ReadValue")
 
-ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # folders with other names are ignored
-OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why steps of unmeasured attempts are excluded
-QUIET_SECONDS = 600.0  # on a file system without locks, a local run that wrote nothing for this long was cut off
-OLDEST_READ = (0, 13)  # results of older Stepmark versions are refused
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")  # the names of attempt folders; other folders are ignored
+OTHER_ATTEMPTS = ("earlier_attempt", "later_attempt")  # why the steps of attempts without metrics are excluded
+QUIET_SECONDS = 600.0  # on a file system without locks, a run that wrote nothing for this long is not running
+OLDEST_READ = (0, 13)  # the oldest Stepmark version whose results are read
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-.*-[0-9a-f]{4}$")
 
 
 def new_run_id(benchmark: Benchmark) -> str:
-    """Return a unique, readable name for a run. It has no dots, because converters of profiles cannot handle them."""
+    """Return a unique, readable name for a run, without dots, because profile converters cannot handle them."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     words = [benchmark.backend, benchmark.model.name, benchmark.task, benchmark.dtype]
     words += [f"{benchmark.gpus}x{benchmark.hardware.name}", os.urandom(2).hex()]
@@ -67,7 +67,7 @@ def new_run_id(benchmark: Benchmark) -> str:
 
 
 class ProvenanceParts(msgspec.Struct):
-    """The parts of provenance.json that Stepmark reads again. Other parts are kept unchanged."""
+    """The parts of provenance.json that Stepmark reads. It writes the other parts back unchanged."""
 
     worker: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -92,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, output_dir: Path, run_id: str) -> "RunFolder":
-        """Create the folder. Raise RequestError if it cannot be written, so that no run starts without it."""
+        """Create the folder. Raise RequestError if it is not writable, so that no run starts without a folder."""
         path = output_dir / run_id
         try:
             path.mkdir(parents=True)
@@ -130,7 +130,7 @@ class RunFolder:
         return self.read(PLAN, Plan)
 
     def measured_phase(self) -> Phase:
-        """Return the phase whose steps give the result: the last phase that writes steps."""
+        """Return the phase that the metrics come from: the last phase that writes steps."""
         return [phase for phase in self.plan().phases if phase.writes_steps][-1]
 
     def stored_result(self) -> "Result":
@@ -143,7 +143,7 @@ class RunFolder:
         return list(self.each_stored_step())
 
     def each_stored_step(self) -> Iterator[Step]:
-        """Yield the stored steps one by one, because the steps of thousands of ranks would need too much memory."""
+        """Yield the stored steps one by one, because all steps of thousands of ranks would need too much memory."""
         decoder = msgspec.json.Decoder(Step)
         try:
             for number, line in enumerate(files.lines(self.path / STEPS), start=1):
@@ -155,7 +155,7 @@ class RunFolder:
             raise _missing(self.path / STEPS) from None
 
     def ended(self, phase: str, attempt: int = 1) -> list[ProcessEnd]:
-        """Return how the processes of a phase ended. If a rank has several records, the first one is used."""
+        """Return how the processes of a phase ended. If a rank has several records, the first one counts."""
         place = self.phase_dir(phase, attempt)
         if (place / EXITS).exists():
             return _decode_lines(place / EXITS, ProcessEnd)
@@ -171,7 +171,7 @@ class RunFolder:
         ]
 
     def could_not_write(self, attempt: int) -> str | None:
-        """Return why a worker or the launcher could not write into the folder; None if no such failure is known."""
+        """Return why a worker or the launcher could not write into the folder; None if no failed write is known."""
         for phase in self.plan().phases:
             link = self.phase_dir(phase.name, attempt) / files.COULD_NOT_WRITE
             if link.is_symlink():
@@ -192,18 +192,18 @@ class RunFolder:
         return self.read(SUBMITTED, JobSubmission)
 
     def is_collected(self) -> bool:
-        """Return whether the end of the last attempt is recorded. Until then, a queued run may still be running."""
+        """Return whether the end of the last attempt is recorded. Before that, a queued run may still be running."""
         last = max(self.attempts(), default=0)
         return not self.is_queued() or (self.attempt_dir(last) / SCHEDULER).exists()
 
     @files.retried
     def job_ids(self) -> list[str]:
-        """Return the numbers of the submitted job and of jobs that the user later submitted by hand."""
+        """Return the number of the submitted job, and of each job that the user later submitted by hand."""
         starts = [event.job_id for attempt in self.attempts() for event in self.job_events(attempt)]
         return list(dict.fromkeys(number for number in (self.submitted().job_id, *starts) if number))
 
     def attempt_dir(self, attempt: int) -> Path:
-        """Return an attempt's folder. Attempt 0 is a job that never started; its files are in the run folder."""
+        """Return an attempt's folder. For attempt 0, a job that never started, it is the run folder."""
         return self.path / f"attempt-{attempt}" if attempt else self.path
 
     def telemetry_dir(self, attempt: int) -> Path:
@@ -231,13 +231,13 @@ class RunFolder:
         """Return the output files of the job script."""
         return sorted(self.path.glob(JOB_OUTPUT))
 
-    # --- digests: result.json has the digest of provenance.json, which has the digests of the raw files ---
+    # --- digests: result.json contains the digest of provenance.json, which contains those of the raw files ---
 
     def raw_files(self) -> list[Path]:
-        """Return the files that the result is computed from, and the logs, but no other files of the framework."""
+        """Return the files from which the result is computed, and the logs, but no other files of the framework."""
         named = (BENCHMARK, PLAN, SUBMITTED, JOB_SCRIPT, SCHEDULER)
         raw = [*(self.path / name for name in named), *self.job_output(), *self.path.glob(f"{KEPT_PROFILE}/*")]
-        # A file whose name starts with a dot is still being written.
+        # A file with a name that starts with a dot is still being written.
         raw += [path for path in self.path.glob("attempt-*/*") if not path.name.startswith(".")]
         return sorted(path for path in [*raw, *self.path.glob("attempt-*/*/*")] if path.is_file())
 
@@ -248,7 +248,7 @@ class RunFolder:
         }
 
     def changed_since_sealed(self) -> list[str]:
-        """Return the raw files that changed since the run ended. A run that was cut off has no digests to compare."""
+        """Return the raw files that changed after the run ended. An interrupted run has no digests to compare."""
         sealed = self.provenance().get("files", {})
         if not sealed:
             return []
@@ -259,7 +259,7 @@ class RunFolder:
         return [f"{name} {what} after the run" for name, what in sorted(changes.items())]
 
     def provenance(self) -> dict[str, Any]:
-        """Return provenance.json; an empty dictionary if the file is missing."""
+        """Return the contents of provenance.json; an empty dictionary if the file is missing."""
         if not (self.path / PROVENANCE).exists():
             return {}
         about = self.read(PROVENANCE, dict[str, Any])
@@ -270,11 +270,11 @@ class RunFolder:
         return about
 
     def recorded_run_id(self) -> str:
-        """Return the run's original name. Its folder may have been renamed or copied since."""
+        """Return the run's original name. Its folder may have been renamed or copied since then."""
         return str(self.provenance().get("run_id") or self.run_id)
 
     def refuse_older(self) -> None:
-        """Refuse the result of an older version, which judged metrics by other rules."""
+        """Raise RequestError if an older version made the result, because it used other rules for the metrics."""
         made_by = str(self.provenance().get("stepmark") or "")
         numbers = re.match(r"(\d+)\.(\d+)", made_by)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_READ:
@@ -325,7 +325,7 @@ def _prove_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write the whole file or nothing. If the disk is full, the old file stays unchanged."""
+    """Write the whole file or nothing. If the write fails, for example on a full disk, the old file is unchanged."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.unlink(missing_ok=True)
@@ -335,7 +335,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):  # a read-only file system also refuses this
+        with contextlib.suppress(OSError):  # on a read-only file system, this fails too
             temporary.unlink()
         why = "the previous file and the raw files under attempt-* are kept"
         raise files.cannot_write(
@@ -344,20 +344,20 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def is_followed(folder: RunFolder) -> bool:
-    """Return whether a launcher is writing steps: it then holds a lock on the file (launch/running/execute.py)."""
+    """Return whether a launcher is writing steps. If so, it has locked the file (launch/running/execute.py)."""
     with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # no locks on this file system: a run that has written something recently is still running
+        except OSError:  # no locks on this file system: recent writes mean that the run is running
             newest = max(path.stat().st_mtime for path in [folder.path / STEPS, *folder.path.glob("attempt-*/*/*")])
             return time.time() - newest < QUIET_SECONDS
     return False
 
 
 def without_result(run: Path) -> RequestError:
-    """Return the error for a run without a result: the reason, and the command that makes one."""
+    """Return the error for a run without a result: its state, and the command to run next."""
     if (run / SUBMITTED).exists():
         what, command = "the run is not collected yet: its job may still wait or train", "status.py --follow"
     elif is_followed(RunFolder(run)):
@@ -375,7 +375,7 @@ def _missing(path: Path) -> RequestError:
 
 
 def _decode_lines(path: Path, kind: type[ReadValue], *, partly: bool = False) -> list[ReadValue]:
-    """Return the lines as values. With `partly`, the file may be incomplete, and unreadable lines are skipped."""
+    """Return the value of each line. If `partly`, the file may be incomplete: skip lines that cannot be read."""
     decoder = msgspec.json.Decoder(kind)
     found = []
     try:

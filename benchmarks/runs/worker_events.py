@@ -1,6 +1,6 @@
-"""Reads events-rankN.jsonl, which a worker writes (worker_kit.py), as steps, facts and ends of workers.
+"""Read events-rankN.jsonl, which workers write (worker_kit.py): their steps, facts, and how they ended.
 
-A line that cannot be read is listed as unreadable; all other lines are used.
+A line that cannot be read is listed as unreadable; the other lines are still used.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ class Program(Value, frozen=True):
     sha256: str
 
 
-# The event's name -> the type of its fields. `_value_of` adds the missing fields of `step` and `started`.
+# An event's name -> the type of its fields. `_value_of` adds the fields that `step` and `started` lack.
 EVENTS: Mapping[str, type[Value]] = {
     "facts": WorkerFacts,
     "end": WorkerEnd,
@@ -41,7 +41,7 @@ EVENTS: Mapping[str, type[Value]] = {
 EVENT_FILES = "events-rank*.jsonl"
 FIRST_RANK = "events-rank0.jsonl"
 
-FIELDS = msgspec.json.Decoder(dict[str, Any])  # created once, because that takes longer than decoding a line
+FIELDS = msgspec.json.Decoder(dict[str, Any])  # made only once, because making it takes longer than decoding a line
 
 # Errors of a line that is not a valid event.
 UNREADABLE = (*files.NOT_JSON, KeyError, TypeError)
@@ -57,7 +57,7 @@ def event_files(phase_dir: Path) -> list[Path]:
 
 
 def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
-    """Return everything that the workers of a phase wrote, ordered by rank."""
+    """Return everything that the workers of a phase wrote, in the order of the ranks."""
     found: dict[type[Value], list[tuple[int, Any]]] = {kind: [] for kind in EVENTS.values()}
     unreadable: list[str] = []
     for rank, value in _values(phase_dir, attempt, unreadable):
@@ -80,7 +80,7 @@ def read_phase(phase_dir: Path, attempt: int) -> RunRecord:
 
 
 def _values(phase_dir: Path, attempt: int, unreadable: list[str]) -> Iterator[tuple[int, Value]]:
-    """Yield the rank and the value of each readable line. Other lines are added to `unreadable`."""
+    """Yield the rank and the value of each readable line. Append a text to `unreadable` for every other line."""
     for path in event_files(phase_dir):
         rank = rank_of(path)
         for number, line in enumerate(files.lines(path), start=1):
@@ -97,7 +97,7 @@ def _steps(phase_dir: Path, attempt: int) -> Iterator[Step]:
 
 
 def follow(phase_dir: Path, attempt: int, rank: int = 0) -> Callable[[], list[Step]]:
-    """Return a function that returns the new steps of a rank. An unfinished line waits for the next call."""
+    """Return a function that returns a rank's new steps. It leaves an unfinished line to its next call."""
     offset = 0
 
     def new_steps() -> list[Step]:
@@ -110,7 +110,7 @@ def follow(phase_dir: Path, attempt: int, rank: int = 0) -> Callable[[], list[St
         whole = text[: text.rfind(b"\n") + 1]
         offset += len(whole)
         for line in whole.splitlines():
-            with suppress(*UNREADABLE):  # read_phase lists the line when the run ends
+            with suppress(*UNREADABLE):  # when the run ends, read_phase lists such a line
                 found.append(_value_of(line, 0, attempt))
         return [value for value in found if isinstance(value, Step)]
 
@@ -123,7 +123,7 @@ def _value_of(line: bytes, rank: int, attempt: int) -> Value:
     if kind not in EVENTS:
         raise KeyError(f"unknown event '{kind}'")
     if kind == "step":
-        fields.pop("gradient_norm", None)  # only the worker checks it; no result contains it
+        fields.pop("gradient_norm", None)  # only the worker checks this value; no result contains it
         fields |= {"tokens": None, "rank": rank, "attempt": attempt}
     elif kind == "started":
         fields["rank"] = rank
