@@ -1,1 +1,1 @@
-"""Computes window, statistics, FLOPs and MFU from the steps of a run, and summarises the run. Pure."""
+"""Compute window, statistics, FLOPs and MFU from the steps of a run, and summarise the run. Pure."""

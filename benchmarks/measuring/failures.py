@@ -1,4 +1,4 @@
-"""Finds why a run failed: the rank that failed first, its host and exit, and the run's progress. Pure."""
+"""Find why a run failed: the first rank that failed, its host and exit code, and how far the run came. Pure."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from benchmarks.job_record import AttemptEnd, ProcessEnd, figures_from
 from benchmarks.secret_rules import hidden_in_reason
 from benchmarks.values import RunRecord, WorkerEnd, first_rank
 
-# No better reason is known: a launcher that is killed, or whose folder is full, missing or renamed, records none.
+# Used if no record explains the end: the launcher was killed, or its folder was full, missing or renamed.
 NO_RECORD = "the run has no record of its end, because its launcher was killed or could not write to its folder,"
 # Exit codes of processes that ended by SIGTERM, SIGINT or SIGHUP, and of killed processes.
 STOP_CODES = {-15, -2, -1, 130, 143, 129}
 KILLED = {-9, 137}
 SIGKILL = 9
-# Outcomes with a cause outside the run. If a signal stopped a process in such a run, the process is not the cause.
+# Outcomes with a cause outside the run. A process that a signal stopped is then not the cause of the failure.
 FROM_OUTSIDE = {"timeout", "cancelled", "preempted", "requeued", "hung", "node_failure"}
 
 
@@ -26,9 +26,9 @@ def why_failed(
     processes: int,
     steps: int,
 ) -> list[str]:
-    """Return the reasons, the first cause first; empty if every process trained to its end.
+    """Return the reasons, the first cause first; an empty list if every process finished training.
 
-    `attempts` are those of a Slurm job. `processes` and `steps` are the expected numbers.
+    `attempts` are the attempts of a queued run. `processes` and `steps` are the expected numbers.
     """
     ends = {end.rank: end for end in record.ends}
     own = first_rank(record.steps)
@@ -53,10 +53,10 @@ def why_failed(
 
 
 def failed_phase(name: str, ended: Sequence[ProcessEnd], worker_ends: Sequence[WorkerEnd]) -> list[str]:
-    """Return why a phase before the measured one failed; empty if it succeeded. Programs write `worker_ends`."""
+    """Return why a phase before the measured one failed; empty if it succeeded. Its programs wrote `worker_ends`."""
     if any(process.interrupted for process in ended):
         return [f"interrupted by the user in phase {name}"]
-    ends = {end.rank: end for end in worker_ends} or None  # some programs do not record how they ended
+    ends = {end.rank: end for end in worker_ends} or None  # programs of some phases do not record how they ended
     found = _who_failed_first(ended, ends)
     return [f"phase {name}: {found[0]}", *found[1:]] if found else []
 
@@ -65,7 +65,7 @@ def failed_phase(name: str, ended: Sequence[ProcessEnd], worker_ends: Sequence[W
 
 
 def failure_order(one: ProcessEnd) -> tuple[bool, bool, float, int]:
-    """Return a sort key: the rank that the job recorded as the first to fail, then the others by time."""
+    """Return a sort key: first the rank that the job recorded as the first to fail, then the other ranks by time."""
     return not one.failed_first, one.time is None, one.time or 0.0, one.rank
 
 
@@ -74,8 +74,8 @@ def first_to_fail(
 ) -> ProcessEnd | None:
     """Return the process that failed first.
 
-    A process that a signal stopped counts only if no other process failed and the job's outcome does not explain the
-    signal.
+    If a signal stopped a process, the process counts only if no other process failed and the job's outcome does not
+    explain the signal.
     """
     failed = [one for one in ended if not _went_well(one, ends)]
     failed.sort(key=failure_order)
@@ -107,12 +107,12 @@ def _who_failed_first(
 
 
 def _last(reached: Mapping[int, str], rank: int) -> str:
-    """Return the progress of a rank, or of rank 0 if only rank 0 reports steps."""
+    """Return the progress of a rank. If only rank 0 reports steps, return the progress of rank 0."""
     return reached.get(rank) or reached.get(0, " before its first step")
 
 
 def _went_well(process: ProcessEnd, ends: dict[int, WorkerEnd] | None) -> bool:
-    """Return whether a process succeeded. `ends` is None if the phase's programs do not record how they ended."""
+    """Return whether a process succeeded. `ends` is None if the programs do not record how they ended."""
     if process.exit_code != 0:
         return False
     end = ends.get(process.rank) if ends is not None else None
@@ -140,7 +140,7 @@ def how_it_ended(process: ProcessEnd, end: WorkerEnd | None) -> str:
 
 
 def signal_words(number: int) -> str:
-    """Return a signal's number and name, such as 11 (SIGSEGV)."""
+    """Return the number and the name of a signal, such as 11 (SIGSEGV)."""
     try:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Computes the metrics of one attempt from its steps, in the same way for runs and for foreign logs. Pure."""
+"""Compute the metrics of one attempt from its steps, both for runs and for logs of other programs. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from benchmarks.measuring.window import ARTEFACT, choose_window, missing_steps
 from benchmarks.values import PROFILER, Seconds, Step, Value, Window
 
 SECONDS_A_DAY = 86_400
-# Metrics that are computed from the step times, and are unknown without them.
+# Metrics that are computed from step times, so they are unknown if the step times are.
 SPEED_FIGURES = (
     "tokens_per_second",
     "tokens_per_second_effective",
@@ -27,9 +27,9 @@ SPEED_FIGURES = (
     "mfu",
     "hfu",
 )
-FEWEST_FOR_95_PERCENT = 30  # with fewer similar steps, the real coverage of the interval is only 66 to 86%
-MOST_ARTEFACTS = 0.2  # largest share of artefacts; with more, the other step times are unreliable as well
-RECORDED = (PROFILER, "pgle")  # these steps are excluded because a profiler or a compiler ran during them
+FEWEST_FOR_95_PERCENT = 30  # with fewer similar steps, the interval contains the truth in only 66 to 86% of cases
+MOST_ARTEFACTS = 0.2  # the largest share of artefacts; with more, the other times are unreliable too
+RECORDED = (PROFILER, "pgle")  # reasons of steps during which a profiler or a compiler ran
 
 
 class SecondsPerStep(Value, frozen=True):
@@ -41,12 +41,12 @@ class SecondsPerStep(Value, frozen=True):
 
 
 class Figures(Value, frozen=True):
-    """The metrics of one window, before the run is judged valid or invalid."""
+    """The metrics of one window, before Stepmark judges whether the run is valid."""
 
     window: Window
     seconds_per_step: SecondsPerStep
     null_because: dict[str, str]
-    complaints: list[str]  # why the metrics cannot be correct
+    complaints: list[str]  # why the metrics must be wrong
     notes: list[str] = []  # warnings for readers of the metrics
     tokens_per_second: float | None = None
     tokens_per_second_effective: float | None = None
@@ -56,13 +56,13 @@ class Figures(Value, frozen=True):
     hfu: list[Mfu] | None = None
 
 
-Resolution = Callable[[float], float]  # a time -> the value of its last printed digit
+Resolution = Callable[[float], float]  # a value -> one unit of its last printed digit
 
 
 def measure(
     workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution | None = None
 ) -> tuple[Figures, list[Step]]:
-    """Return the metrics of one attempt from one rank's steps, and these steps with the reason for each exclusion."""
+    """Return the metrics of one attempt from one rank's steps, and the steps with the reasons of excluded ones."""
     window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
     counted = [step for step in marked if step.excluded_because is None]
     seconds = usable_seconds(counted)
@@ -99,7 +99,7 @@ def measure(
 
 
 def usable_seconds(steps: Sequence[Step]) -> list[float]:
-    """Return the step times that are finite and not negative, as in window.py."""
+    """Return the step times that are finite and not negative. window.py uses the same condition."""
     times = [step.seconds for step in steps if step.seconds is not None]
     return [seconds for seconds in times if math.isfinite(seconds) and seconds >= 0]
 
@@ -122,10 +122,10 @@ def _seconds_per_step(seconds: list[float], resolution: float, nulls: dict[str, 
 
 
 def _effective(workload: Workload, marked: list[Step], counted: list[Step], nulls: dict[str, str]) -> float | None:
-    """Return tokens over elapsed time, from the window's first to its last step, with excluded steps between them.
+    """Return tokens divided by elapsed time from the first to the last step of the window, including excluded steps.
 
-    Steps in RECORDED are excluded with their tokens and their time, because a profiler or compiler used part of that
-    time. The same holds for the excess.
+    Steps with a reason in RECORDED are omitted with their tokens and their time, because a profiler or compiler
+    used part of the time. The excess omits them too.
     """
     first, last = marked.index(counted[0]), marked.index(counted[-1])
     inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]
@@ -152,7 +152,7 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
 def _faster_than_the_peak(
     workload: Workload, marked: Sequence[Step], median: float = math.inf
 ) -> tuple[list[str], list[str]]:
-    """Return complaints and notes. If many steps or the median beat the peak, the log is from another benchmark."""
+    """Return complaints and notes. If the median or many steps beat the peak, the log is from another benchmark."""
     fastest = fastest_possible_seconds(workload) or 0.0
 
     def too_fast(steps: Sequence[Step]) -> int:
@@ -168,9 +168,9 @@ def _faster_than_the_peak(
 
 
 def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
-    """Return a note for each peak, in the run's precision, that the run exceeds under the first convention.
+    """Return a note for each peak of the run's precision that the MFU in the first convention exceeds.
 
-    Achievable rates are not limits, so they are ignored.
+    Achievable rates are not limits, so a run may exceed them.
     """
     limits = [one for one in entries if one.table != ACHIEVABLE and one.precision_peak == workload.dtype]
     return [
@@ -182,7 +182,7 @@ def _above_the_peak(workload: Workload, entries: Sequence[Mfu]) -> list[str]:
 
 
 def few_steps(count: int) -> list[str]:
-    """Return a note if there are too few steps for an interval with 95% coverage."""
+    """Return a note if there are too few steps for an interval that really has 95% coverage."""
     if not statistics.FEWEST_VALUES <= count < FEWEST_FOR_95_PERCENT:
         return []
     return [f"the 95% interval of {count} steps may be too narrow: count {FEWEST_FOR_95_PERCENT} steps or more"]

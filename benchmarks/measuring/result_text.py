@@ -1,4 +1,4 @@
-"""Renders a result as labelled lines: few for the end of a run, and all for --verbose and the run's page."""
+"""Format a result as labelled lines: a few for the end of a run, or all for --verbose and the run's page."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def short_rows(result: Result, benchmark: Benchmark) -> Rows:
-    """Return one line for each metric of a successful run: step time, throughput, MFU, and loss or MLPerf target."""
+    """Return one line per metric of a successful run: step time, throughput, MFU, and loss or the MLPerf target."""
     spread, nulls, rows = result.seconds_per_step, result.null_because, []
     if spread.median is None:
         rows.append(("Step time", f"not reported: {nulls.get('seconds_per_step', 'not measured')}"))
@@ -40,7 +40,7 @@ def short_rows(result: Result, benchmark: Benchmark) -> Rows:
 
 
 def warnings(result: Result) -> list[str]:
-    """Return the warnings that a reader needs before using the metrics: each fact once, the most important first."""
+    """Return the warnings that the user needs before using the metrics, without repetition, most important first."""
     window, machines = result.window, dict(telemetry_rows(result.telemetry))
     too_short = window.settling == "too short" and window.counted > 0
     known = {*settling.notes(window), *few_steps(window.counted)} if too_short else set()
@@ -58,7 +58,7 @@ def warnings(result: Result) -> list[str]:
 
 
 def result_rows(result: Result) -> Rows:
-    """Return everything that is known about a run."""
+    """Return everything that is known about the result of a run."""
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
     rows += speed_rows(result)
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
@@ -77,7 +77,7 @@ def result_rows(result: Result) -> Rows:
 
 
 def _target_rows(result: Result) -> Rows:
-    """Return whether a submission reached its target, when, and the time of its parts, according to its log."""
+    """Return whether an MLPerf submission reached its target, when, and how long its parts took, from its log."""
     if (outcome := result.mlperf) is None:
         return []
     values = [one.value for one in outcome.evaluations if one.value is not None]
@@ -94,7 +94,7 @@ def _target_rows(result: Result) -> Rows:
 
 
 def _attempt_rows(result: Result) -> Rows:
-    """Return a row that lists the attempts. A single attempt has a row only if its text adds to the status."""
+    """Return a row that lists the attempts. Omit a single attempt unless its text adds to the status."""
     texts = [f"{one.attempt}: {one.steps} steps; {one.text}" for one in result.attempts]
     if len(texts) == 1:
         texts = [f"1, {one.text}" for one in result.attempts if one.text not in ("completed", *result.reasons)]
@@ -125,13 +125,13 @@ def speed_rows(result: "Result | ForeignResult") -> Rows:
 
 
 def mfu_text(entries: Sequence[Mfu]) -> str:
-    """Return a table of MFU with one column per convention and one line per peak."""
+    """Return a table of MFU values with one column per convention and one line per peak."""
     names = list(dict.fromkeys(m.counted_by for m in entries))
     peaks = list(dict.fromkeys((m.table, m.precision_peak) for m in entries))
     table = [[*names, "of a device's TFLOP/s"]]
     for peak in peaks:
         found = {m.counted_by: m for m in entries if (m.table, m.precision_peak) == peak}
-        tflops = sorted(m.peak_tflops for m in found.values())  # a peak of mixed precision depends on the convention
+        tflops = sorted(m.peak_tflops for m in found.values())  # a mixed-precision peak differs between conventions
         span = " to ".join(dict.fromkeys(f"{one:.5g}" for one in (tflops[0], tflops[-1])))
         table.append([*(f"{found[name].percent:.2f}%" for name in names), f"{span} {peak[1]} ({peak[0]})"])
     return "\n".join(columns(table, indent=""))

@@ -1,9 +1,9 @@
-"""Finds the steps before the step time settles, and judges whether the steps after that still move. Pure.
+"""Find the steps before the step time settles, and judge whether the step time still changes after that. Pure.
 
-Step times move gradually (a trend) or at once (a jump), such as when a machine overheats. A trend is assumed to
-continue until LONGEST_DRIFT_SECONDS after the first step. A run is settled if its steps rule out that movement shifts
-the median by MATTERS_PERCENT. It is still moving if its steps show movement, and otherwise too short or too noisy to
-decide. The rule was chosen by simulation: tests/benchmarks/measuring/test_settling.py.
+Step times change gradually (a trend) or at once (a jump), for example when a machine overheats. Stepmark assumes that
+a trend continues until LONGEST_DRIFT_SECONDS after the first step. A run is `settled` if its steps rule out a change
+that shifts the median by MATTERS_PERCENT. If its steps show such a change, it is `still moving`. Otherwise it is `too
+short` to decide. The rule was chosen by simulation: tests/benchmarks/measuring/test_settling.py.
 """
 
 import math
@@ -16,30 +16,30 @@ import msgspec
 from benchmarks.request.window_rule import AGREEMENT, BIN_SECONDS, LIMIT_SECONDS
 from benchmarks.values import Settling, Window
 
-FEWEST_STEPS = 5  # if fewer steps remained after settling, the run keeps all its steps
+FEWEST_STEPS = 5  # if fewer steps remain after settling, the run keeps all its steps
 
 MATTERS_PERCENT = 0.5
 LONGEST_DRIFT_SECONDS = 600.0
 BLOCKS = 8
-END_BLOCKS = 2  # a jump with fewer blocks on one side counts only if the steps show it
-STUDENT_T = 2.447  # half-width of a 95% interval in standard errors, for a line through 8 blocks
-# Thresholds in standard errors. They exceed Student's t, because the memory of step times makes neighbouring blocks
-# similar, and because movement is tested at several places.
+END_BLOCKS = 2  # a jump with fewer blocks before or after it counts only if the steps show it
+STUDENT_T = 2.447  # Student's t, two-sided 95%, for the slope of a line through 8 blocks
+# Thresholds in standard errors. They are larger than Student's t, because step times of neighbouring blocks are
+# correlated, and because several possible changes are tested.
 BOUND = 1.25 * STUDENT_T
 SEEN = 2 * STUDENT_T
-CERTAIN = 2 * SEEN  # the threshold for a movement below MATTERS_PERCENT; it matters only if others are not ruled out
-SMALLEST_ERROR = 1e-9  # in percent; the standard error if step times do not vary
+CERTAIN = 2 * SEEN  # for a change that is too small to matter on its own
+SMALLEST_ERROR = 1e-9  # in percent; used as the standard error if step times do not vary
 
 
 class TimedStep(msgspec.Struct, frozen=True):
-    """The duration of one counted step, and the time at which it ended."""
+    """The duration of one counted step, and the time when it ended."""
 
     seconds: float
     ended: float  # seconds since the first step started
 
 
 class Movement(NamedTuple):
-    """A change of the step time within `seconds`, in percent, with its standard error. Positive means slower."""
+    """A change of the step time within `seconds`, in percent, with its standard error. Positive: steps get slower."""
 
     percent: float
     error: float
@@ -49,15 +49,15 @@ class Movement(NamedTuple):
         return abs(self.percent) + BOUND * self.error
 
     def clearness(self) -> float:
-        """Return the size of the change in standard errors."""
+        """Return how many standard errors large the change is."""
         return abs(self.percent) / max(self.error, SMALLEST_ERROR)
 
 
 class Judgement(NamedTuple):
     settling: Settling
-    drift_percent_per_minute: float | None = None  # positive: steps get slower
+    drift_percent_per_minute: float | None = None  # positive: steps become slower
     median_off_percent: float | None = None
-    steps_to_tell: int | None = None  # only if the run is too short: the number of steps that may be enough
+    steps_to_tell: int | None = None  # only for `too short`: the number of steps that may be enough
 
 
 TOO_SHORT = Judgement("too short")
@@ -72,11 +72,11 @@ STEPS_TO_TELL = "window.steps_to_tell"
 
 
 def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: int) -> int | None:
-    """Return the position of the first step after settling; None if the run ends before it settles.
+    """Return the position of the first step after settling; None if the run ends before its step time settles.
 
-    Settling depends on seconds (power, thermals), not on steps; the constants were measured on 1,194 public MLPerf
-    logs. Time counts from the first step that can be in the window, because compiling or collecting a profile does
-    not load the device in the same way. `seconds` is None for a step that cannot be in the window.
+    Settling takes a time (power, thermals), not a number of steps. The constants were measured on 1,194 public
+    MLPerf logs. Time counts from the first step that can be in the window, because compiling or collecting a profile
+    loads the device in another way. `seconds` is None for a step that cannot be in the window.
     """
     from statistics import median
 
@@ -98,7 +98,7 @@ def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: 
 
 
 def before_settling(seconds: Sequence[float]) -> Judgement:
-    """Return the judgement for a run that ended before it could settle."""
+    """Return the judgement on a run that ended before its step time could settle."""
     from statistics import median
 
     typical = median(seconds) if seconds else 0.0
@@ -108,9 +108,9 @@ def before_settling(seconds: Sequence[float]) -> Judgement:
 
 
 def judge(steps: Sequence[TimedStep], counted: Sequence[TimedStep], before: int) -> Judgement:
-    """Judge whether the median of the counted steps may be wrong, from the medians of 8 blocks of all later steps.
+    """Return whether the median of the counted steps may be wrong, judged by the medians of 8 blocks of steps.
 
-    `steps` are all steps after settling. `before` is the number of steps before them.
+    `steps` are all steps after settling, which are divided into the blocks. `before` is the number of earlier steps.
     """
     from statistics import median
 
@@ -124,18 +124,18 @@ def judge(steps: Sequence[TimedStep], counted: Sequence[TimedStep], before: int)
     at = [math.fsum(step.ended for step in block) / len(block) for block in blocks]
     percent = [100 * (median(step.seconds for step in block) / typical - 1) for block in blocks]
     end, middle = steps[-1].ended, (counted[0].ended + counted[-1].ended) / 2
-    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # seconds until a trend is assumed to end
+    left = max(LONGEST_DRIFT_SECONDS, end) - middle  # how long a trend may continue after the window's middle
     slope, slope_error = _line(at, percent)
     trend = Movement(slope * left, slope_error * left, left)
-    # One possible jump in front of each block except the first: blocks before it are 0, all others are 1.
+    # One possible jump in front of each block except the first: 0 for blocks before the jump, 1 for blocks after it.
     after = [[float(other >= block) for other in range(BLOCKS)] for block in range(1, BLOCKS)]
     jumps = [Movement(*_line(one, percent), at[-1] - at[0]) for one in after]
     inner = jumps[END_BLOCKS - 1 : 1 - END_BLOCKS]
     found = _verdict([trend, *inner], [jumps[0], jumps[-1]])
     if found.settling != "too short":
         return found
-    # Estimate how many times more steps, with the same noise, would rule out a wrong median. The error of a jump
-    # shrinks with the square root of the steps, and the error of a trend over a fixed time with their power of 1.5.
+    # Estimate the number of steps that would rule out a wrong median if the noise stays the same. The error of a jump
+    # is proportional to steps^-0.5, and the error of a trend over a fixed time to steps^-1.5.
     error = max(slope_error * (end - middle), *(jump.error for jump in inner))
     needed = (1 + BOUND) / MATTERS_PERCENT
     longer = max((needed * error) ** 2, (needed * slope_error * LONGEST_DRIFT_SECONDS) ** (2 / 3))
@@ -147,7 +147,7 @@ def _fewest(seconds: float, typical: float) -> float:
 
 
 def _rounded(steps: float) -> int | None:
-    """Round up to two digits; None for infinity."""
+    """Return the number rounded up to two significant digits; None for infinity."""
     if not math.isfinite(steps):
         return None
     unit: int = 10 ** max(0, math.floor(math.log10(steps)) - 1)
@@ -167,7 +167,7 @@ def _verdict(movements: Sequence[Movement], at_ends: Sequence[Movement]) -> Judg
 
 
 def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return the slope of the least squares line, and the standard error from the scatter around the line."""
+    """Return the slope of the least-squares line, and its standard error."""
     count = len(at)
     centre, level = math.fsum(at) / count, math.fsum(values) / count
     width = math.fsum((x - centre) ** 2 for x in at)
@@ -179,7 +179,7 @@ def _line(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
 
 
 def notes(window: Window) -> list[str]:
-    """Return warnings about the median; empty for a settled run."""
+    """Return warnings about the median; an empty list for a settled run."""
     if window.settling == "settled" or not window.counted:
         return []
     if window.settling == "still moving":

@@ -1,4 +1,4 @@
-"""Computes result.json from the records of a run: the metrics, their validity and the reasons. Pure."""
+"""Compute result.json from the records of a run: the metrics, whether they are valid, and the reasons. Pure."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -39,13 +39,13 @@ MADE_UP_DATA = ("mock", "synthetic")
 NO_TEXT = "data: no text was read"
 SLOWED = "slowed on purpose:"
 ALONE = "fewer than two ranks have times for the counted steps"
-NOT_ON_RANK_0 = "not_on_rank_0"  # rank 0 did not report this step, but other ranks did
+NOT_ON_RANK_0 = "not_on_rank_0"  # why a step is excluded: other ranks reported it, but rank 0 did not
 
 Status = Literal["valid", "invalid", "failed"]
 
 
 class BenchmarkFigures(BenchmarkName, frozen=True):
-    """The part of the request that a reader of result.json needs."""
+    """The part of the benchmark that result.json repeats for its readers."""
 
     parallelism: dict[str, int]
 
@@ -56,14 +56,14 @@ class Loss(Value, frozen=True):
 
 
 class Pgle(Value, frozen=True):
-    """Profile-guided latency estimation: the requested way, and whether the measured steps really used it."""
+    """Profile-guided latency estimation: the mode that was requested, and whether the measured steps used it."""
 
     way: str
     seen: PgleSeen
 
 
 class Result(Value, frozen=True):
-    """The contents of result.json. A metric that cannot be known is null, and `null_because` gives the reason."""
+    """The contents of result.json. A metric that cannot be known is null, and `null_because` contains the reason."""
 
     schema_version: int
     run_id: str
@@ -85,38 +85,38 @@ class Result(Value, frozen=True):
     reported_by_framework: dict[str, Scalar | None]
     null_because: dict[str, str]
     notes: list[str]
-    attempts: list[AttemptEnd] = []  # how each attempt ended, in order; the last completed one gives the metrics
+    attempts: list[AttemptEnd] = []  # how each attempt ended, in order; the metrics come from the last completed one
     telemetry: Telemetry | None = None
     ranks: RankSpread | None = None
     pgle: Pgle | None = None  # None: --pgle=off
     not_comparable: list[str] = []  # why the metrics must not be compared; empty if they can be
     hfu: list[Mfu] | None = None  # MFU that includes recomputed FLOPs
-    slowed_by: float = 0.0  # the fraction of --inject_slowdown; such a run is never part of a baseline
-    mlperf: MlperfOutcome | None = None  # from an MLPerf submission's log; None: not a submission, or without a log
+    slowed_by: float = 0.0  # the value of --inject_slowdown; a slowed run is never part of a baseline
+    mlperf: MlperfOutcome | None = None  # from the log of an MLPerf submission; None: not a submission, or no log
 
 
 # --- a run's result -----------------------------------------------------------------------------
 
 
 class RunEvidence(Value, frozen=True):
-    """Everything that a run's result is computed from."""
+    """Everything from which a run's result is computed."""
 
     benchmark: Benchmark
     run_id: str
-    record: RunRecord  # what the workers of the attempt wrote
+    record: RunRecord  # what the workers wrote in the attempt that the metrics come from
     ended: Sequence[ProcessEnd]  # how the processes of the measured phase ended
     provenance_digest: str | None = None
     notes: Sequence[str] = ()
-    failed_before: Sequence[str] = ()  # why an earlier phase failed, so that the measured phase never started
-    attempts: Sequence[AttemptEnd] = ()  # the attempts of a Slurm job; empty for a local run
-    processes: int = 0  # the number of processes that the plan has for the measured phase
+    failed_before: Sequence[str] = ()  # why the measured phase never started: an earlier phase failed
+    attempts: Sequence[AttemptEnd] = ()  # the attempts of a queued run; empty for a local run
+    processes: int = 0  # the number of processes of the measured phase, according to the plan
     sampled: Iterable[NodeRecord] = ()  # telemetry of the machines during the attempt
     recompute: Recompute | None = None  # the operations that the backend recomputes; None: unknown
-    interrupted: bool = False  # whether the user stopped the run, in the measured phase or in an earlier one
+    interrupted: bool = False  # whether the user stopped the run in any phase
 
 
 def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
-    """Return the result of a run, and all its steps with the reason of each excluded one."""
+    """Return the result of a run, and all its steps with the reason for each excluded step."""
     benchmark, record = evidence.benchmark, evidence.record
     workload = workload_of(benchmark, evidence.recompute)
     tokens = benchmark.tokens_per_step
@@ -128,13 +128,13 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         evidence.attempts,
         evidence.failed_before,
         processes=evidence.processes,
-        # A submission ends when it reaches its target, and its log may not list its steps.
+        # A submission ends when it reaches its target, and its log may omit steps.
         steps=0 if benchmark.is_submission else benchmark.steps,
     )
     if failures and not evidence.interrupted:
         failures = [*lost_gpus(evidence.sampled), *failures]
     no_window = not own and (failures or benchmark.is_submission)
-    complaints = [] if no_window else figures.complaints  # a run without steps has no window to complain about
+    complaints = [] if no_window else figures.complaints  # a run without steps has no window
     pgle = _pgle(benchmark, record, failures)
     doubts = [
         *(f"rank {end.rank}: {failure}" for end in record.ends for failure in end.failures),
@@ -183,7 +183,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         mlperf=record.mlperf,
     )
     result = _with_machines(result, benchmark, record, evidence.sampled, marked)
-    # Exclusions are decided from the steps of rank 0. The same steps of other ranks get the same reason.
+    # The steps of rank 0 decide which steps are excluded. Other ranks' steps are excluded for the same reasons.
     reasons = {step.step: step.excluded_because for step in marked}
     return result, EachTime(
         lambda: (
@@ -224,7 +224,7 @@ def _with_machines(
 
 
 def not_comparable(benchmark: Benchmark) -> list[str]:
-    """Return why the metrics must not be compared. A profiler slows all steps, even those that it does not record."""
+    """Return why the metrics must not be compared. A profiler slows down even the steps that it does not record."""
     if benchmark.instruments.profile == "none":
         return []
     return [f"profiled (--profile={benchmark.instruments.profile}): recording changes the measured times"]
@@ -239,7 +239,7 @@ def _pgle(benchmark: Benchmark, record: RunRecord, failures: Sequence[str]) -> P
 
 
 def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> list[str]:
-    """Return why requested PGLE was not applied. On a CPU, recompiling is enough: PGLE brings no gain there."""
+    """Return why PGLE was requested but not applied. On a CPU, recompiling suffices, because PGLE brings no gain."""
     if pgle is None or pgle.seen.applied or failed:
         return []
     if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
@@ -248,7 +248,7 @@ def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> 
 
 
 def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:
-    """Return notes on the work: synthetic data, and the notes of the first rank's worker."""
+    """Return notes about the training: made-up data, a slowdown, and the notes of rank 0's worker."""
     made_up = [f"{benchmark.data} {NO_TEXT}"] if benchmark.data in MADE_UP_DATA else []
     first = [note for fact in record.facts if fact.rank == 0 for note in fact.notes]
     last = [note for end in record.ends if end.rank == 0 for note in end.notes]
@@ -264,7 +264,7 @@ def _why_unknown(
     provenance_digest: str | None,
     reported: dict[str, Scalar | None],
 ) -> dict[str, str]:
-    """Return the reason for each null in a run's result, except for the metrics of speed."""
+    """Return the reason for each null value in a run's result, except for speed metrics."""
     found = unknown_figures(window, loss, reported)
     if facts is None:
         why = "the worker ended before it created the model"
@@ -294,7 +294,7 @@ def unknown_figures(window: Window, loss: Loss, reported: dict[str, Scalar | Non
 
 
 def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
-    """Return how the parameters and the mesh that the framework reported differ from the benchmark."""
+    """Return differences between the benchmark and the parameters and mesh that the framework reported."""
     model, lora = benchmark.model, benchmark.lora
     asked = flops.held_parameter_count(model, lora)
     trained = flops.trainable_parameter_count(model, lora)
@@ -316,7 +316,7 @@ def _other_work(benchmark: Benchmark, record: RunRecord) -> list[str]:
 
 
 def _without_false_claims(benchmark: Benchmark, figures: Figures, *, failed: bool) -> tuple[Figures, list[str]]:
-    """Remove the metrics of speed from the result of a failed run, and of a run whose precision is emulated."""
+    """Remove speed metrics if the run failed, or if the device emulates its precision."""
     if failed:
         reason, notes = "the run failed", []
     elif benchmark.dtype in benchmark.hardware.emulated:
@@ -334,7 +334,7 @@ def loss_of(steps: Sequence[Step]) -> Loss:
 
 
 def reported_of(marked: Sequence[Step]) -> dict[str, Scalar | None]:
-    """Return the metrics that the framework printed for the counted steps. They are kept but never used."""
+    """Return the medians that the framework printed for the counted steps. No other metric uses them."""
     counted = [step for step in marked if step.excluded_because is None]
     columns = {
         "seconds_per_step_median": [step.framework_seconds for step in counted],

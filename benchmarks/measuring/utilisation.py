@@ -1,8 +1,8 @@
-"""Computes MFU for every convention and every peak that applies, and HFU. Pure.
+"""Compute MFU for every convention and every peak that applies, and HFU. Pure.
 
 A peak comes from one of four tables: the datasheet, the published table if its peak differs, an achievable rate, or a
-measurement on this device. The convention of an entry names the table: "recipe", "recipe, published",
-"recipe, achievable", "recipe, measured".
+measurement on this device. The name of an entry's convention includes the table: "recipe" (the datasheet), "recipe,
+published", "recipe, achievable" or "recipe, measured".
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from benchmarks.model.ledger import hardware_conventions, hardware_flops_per_tok
 from benchmarks.values import Benchmark, Hardware, Model, Peak, Recompute, Value
 
 DATASHEET, PUBLISHED, ACHIEVABLE, MEASURED = "datasheet", "published", "achievable", "measured"
-MIXED = "mixed"  # fp8 peak for the layers, bf16 peak for attention core and head
+MIXED = "mixed"  # the fp8 peak for the layers, the bf16 peak for attention core and head
 MIXED_SOURCE = "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere"
 
 RECOMPUTE_UNKNOWN = "the recomputed work is unknown: neither the backend nor the log reports it"
@@ -28,7 +28,7 @@ class Mfu(Value, frozen=True):
 
     @property
     def counted_by(self) -> str:
-        """Return the convention's name without the table of the peak."""
+        """Return the name of the convention without the table of the peak."""
         return self.convention.partition(", ")[0]
 
     @property
@@ -37,7 +37,7 @@ class Mfu(Value, frozen=True):
 
 
 class Workload(Value, frozen=True):
-    """The work of a run, with the fields that a summary needs. A foreign log sets only those without a default."""
+    """The work of a run. For a log that Stepmark did not write, only fields without a default are set."""
 
     model: Model
     hardware: Hardware
@@ -81,7 +81,7 @@ class _PeakReference(NamedTuple):
     source: str
 
     def entry(self, convention: str, flops_per_second: float) -> Mfu:
-        """Return the MFU of one device that computes `flops_per_second`."""
+        """Return the MFU entry of one device that computes `flops_per_second`."""
         return Mfu(
             convention=convention if self.table == DATASHEET else f"{convention}, {self.table}",
             precision_peak=self.precision,
@@ -92,7 +92,7 @@ class _PeakReference(NamedTuple):
 
 
 def _tables(workload: Workload) -> list[tuple[str, Mapping[str, Peak]]]:
-    """Return the tables that have a peak for the run's precision. The datasheet comes first."""
+    """Return the tables that contain a peak for the run's precision. The datasheet comes first."""
     tables = [
         (DATASHEET, workload.hardware.peaks),
         (PUBLISHED, workload.hardware.published),
@@ -115,7 +115,7 @@ def _source(table: str, peak: Peak) -> str:
 def _bf16_and_mixed(
     workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str
 ) -> Iterator[_PeakReference]:
-    """For fp8, also yield the bf16 peak, which many published tables use, and the peak of mixed precision."""
+    """Yield, for fp8, also the bf16 peak, which many published tables use, and the peak of mixed precision."""
     bf16 = peaks.get("bf16")
     if workload.dtype != "fp8" or bf16 is None:
         return
@@ -129,7 +129,7 @@ def _bf16_and_mixed(
 
 
 def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
-    """Return MFU for every convention and peak: first the recipe's convention at the run's own precision."""
+    """Return MFU for every convention and peak, first for the recipe's convention at the run's own precision."""
     if workload.model.uncounted:
         nulls["mfu"] = workload.model.uncounted
         return None
@@ -153,7 +153,7 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
 
 
 def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[Mfu] | None:
-    """Return HFU, which also counts recomputed FLOPs, at the peaks of the run's precision."""
+    """Return HFU, which also counts recomputed FLOPs, for the peaks of the run's precision."""
     if workload.recompute is None or workload.model.uncounted:
         nulls["hfu"] = workload.model.uncounted or RECOMPUTE_UNKNOWN
         return None
@@ -171,7 +171,7 @@ def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
 
 
 def hardware_flops_per_step(workload: Workload, convention: str) -> float:
-    """Return the FLOPs of all devices in a step, including recomputed FLOPs."""
+    """Return the FLOPs of one step on all devices, including recomputed FLOPs."""
     again = workload.recompute or Recompute()
     a_token = hardware_flops_per_token(workload.model, workload.sequence_length, again, convention)
     return a_token * workload.tokens_per_step
@@ -185,9 +185,9 @@ def _rate(workload: Workload, flops_per_step: float, step_seconds: float) -> flo
 
 
 def fastest_possible_seconds(workload: Workload) -> float | None:
-    """Return the shortest possible step: the FLOPs of the lowest convention at the full peak of all devices.
+    """Return the shortest possible step time: the FLOPs of the lowest convention at the peak of all devices.
 
-    Only the datasheet's peak is used here, because a measured peak may be too low.
+    The peak comes only from the datasheet, because a measured peak may be too low.
     """
     peak = workload.hardware.peaks.get(workload.dtype)
     if peak is None or workload.model.uncounted:

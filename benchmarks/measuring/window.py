@@ -1,8 +1,8 @@
-"""Chooses the steps of a run that are in the window, and gives the reason for each excluded step. Pure.
+"""Choose the steps of a run that are in the window, and give the reason for each excluded step. Pure.
 
-`steady` is the same rule for every backend. `last` and `A-B` are the rules of published recipes, kept to reproduce
-their tables. statistics.py computes the metrics of the counted steps. The caller decides whether a window is good
-enough for a valid result.
+`steady` is the same rule for every backend. `last` and `A-B` are rules of published recipes, so that Stepmark can
+reproduce their tables. statistics.py computes the metrics of the counted steps. The caller decides whether a window
+is good enough for a valid result.
 """
 
 import math
@@ -16,29 +16,29 @@ from benchmarks.measuring.settling import Judgement, TimedStep
 from benchmarks.request.window_rule import LAST, STEADY, check_rule, step_range
 from benchmarks.values import Step, Window
 
-# Reasons to exclude a step. Log readers and workers set other reasons ("profiler", "pgle", ...) before this module.
+# Reasons to exclude a step. Log readers and workers have already set other reasons ("profiler", "pgle", ...).
 COMPILE = "compile"
 NO_TIME = "no_time"
 ARTEFACT = "artefact"
 SETTLING = "settling"
 OUTSIDE_WINDOW = "outside_window"
 
-ARTEFACT_BELOW_MEDIAN = 0.5  # a step below this share of the median is too fast
-CARRIER_ABOVE_MEDIAN = 1.05  # a neighbour above this share has the missing time; normal steps vary by 0.04-3%
-DISPATCH_BELOW_MEDIAN = 0.1  # a step below this share only measured its dispatch
-DISPATCH_TOLERATED = 0.2  # if a larger share of steps only measured dispatch, no step is in the window
+ARTEFACT_BELOW_MEDIAN = 0.5  # a step whose time is below this share of the median is too fast
+CARRIER_ABOVE_MEDIAN = 1.05  # a neighbour above this share contains the missing time; normal steps vary by 0.04-3%
+DISPATCH_BELOW_MEDIAN = 0.1  # below this share of the median, only the dispatch was timed
+DISPATCH_TOLERATED = 0.2  # if this is the case for a larger share of steps, no step is in the window
 
-Marks = list[str | None]  # one entry per step: why it is excluded, or None if it is in the window
+Marks = list[str | None]  # for each step, why it is excluded, or None if it is in the window
 
 
 def choose_window(
     steps: Sequence[Step], rule: str, fastest_possible_seconds: float | None = None
 ) -> tuple[Window, list[Step]]:
-    """Return the window of one attempt of one rank, and all its steps with the reason for each excluded one.
+    """Return the window of one attempt of one rank, and all its steps with the reason for each excluded step.
 
-    Steps that already have a reason keep it. Pass the steps as they were reported, not the steps that this function
-    returned: it would search for settling again, after the steps that it excluded. `fastest_possible_seconds` is the
-    time of a step at the hardware's peak, or None if that is unknown.
+    Steps that already have a reason keep it. Pass the steps as they were reported, never the steps that this function
+    returned, because it would search for settling again. `fastest_possible_seconds` is the time of a step at the
+    hardware's peak, or None if that is unknown.
     """
     check_rule(rule)
     if len({(step.attempt, step.rank) for step in steps}) > 1:
@@ -63,7 +63,7 @@ def choose_window(
 def _judge(
     times: Mapping[int, float], ends: Sequence[float], steady: Marks, marks: Marks, start: int | None
 ) -> Judgement:
-    """Judge whether step times moved after settling. A recipe's window may be too short, or begin before settling."""
+    """Judge whether step times changed after settling. A recipe's window may be too short or start too early."""
     if start is None:
         return settling.before_settling([times[index] for index, mark in enumerate(steady) if mark is None])
     if None not in marks[start:] or marks.index(None) < start:
@@ -81,7 +81,7 @@ def _judge(
 
 
 def missing_steps(rule: str, steps: Sequence[Step]) -> int:
-    """Return how many steps of the rule are missing or have no time; 0 for `steady`, which has no fixed number."""
+    """Return how many steps of the rule are missing or lack a time; 0 for `steady`, which has no fixed number."""
     timed = {steps[index].step for index in _times(steps)}
     if rule == STEADY:
         return 0
@@ -92,7 +92,7 @@ def missing_steps(rule: str, steps: Sequence[Step]) -> int:
 
 
 def _times(steps: Sequence[Step]) -> dict[int, float]:
-    """Return the seconds of the steps with a usable time, by the step's position."""
+    """Return position -> seconds for each step with a usable time."""
     return {
         index: step.seconds
         for index, step in enumerate(steps)
@@ -120,27 +120,27 @@ def _window(marked: Sequence[Step], rule: str, judgement: Judgement) -> Window:
 
 
 def _mark_steady(steps: Sequence[Step], times: Mapping[int, float], fastest_possible_seconds: float | None) -> Marks:
-    """Return the marks of the steady rule before steps are excluded for settling.
+    """Return the marks of the steady rule, before steps are excluded for settling.
 
-    Only the attempt's first step is marked as compilation. If step times are correct, no other step needs the mark
-    (MaxText 0.2.5, timed at each loss), and the worker marks a later recompilation (PGLE). A slow second step is
-    counted: the median is robust to it, and the excess shows it.
+    Only the first step of the attempt is marked as compilation. If step times are correct, no other step needs the
+    mark (MaxText 0.2.5, timed at each loss); a worker itself marks a later recompilation (PGLE). A slow second step
+    counts: it hardly changes the median, and the excess shows it.
     """
     marks = [step.excluded_because for step in steps]
     if marks and marks[0] is None:
         marks[0] = COMPILE
     marks = [mark if mark is not None or index in times else NO_TIME for index, mark in enumerate(marks)]
-    # If a clock stamped the end of every step, dispatch cannot distort the times, however short or long they are.
+    # If a clock recorded the end of every step, asynchronous dispatch cannot distort the times.
     stamped = all(step.elapsed_seconds is not None for step in steps)
     artefacts = set() if stamped else _artefacts(times, marks, fastest_possible_seconds or 0.0)
     return [ARTEFACT if index in artefacts else mark for index, mark in enumerate(marks)]
 
 
 def _artefacts(times: Mapping[int, float], marks: Marks, fastest_possible_seconds: float) -> set[int]:
-    """Return the positions of steps that are too fast, and of the neighbours that contain their missing time.
+    """Return the positions of steps that are too fast, and of their neighbours that contain the missing time.
 
-    A framework that dispatches asynchronously can print 0.002 s for a step, and its real time as part of a
-    neighbour's. If a fifth of all steps are like that, the other times are also unreliable, and no step counts. For
+    A framework that dispatches asynchronously can print 0.002 s for a step, and add the step's real time to that of a
+    neighbour. If a fifth of all steps are like this, the other times are also unreliable, and no step counts. For
     example, 0.002, 24, 0.002, 24 is a run of 12 s per step.
     """
     candidates = [index for index, mark in enumerate(marks) if mark is None]
@@ -166,7 +166,7 @@ def _settled_from(times: Mapping[int, float], ends: Sequence[float], marks: Mark
 
 
 def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]:
-    """Return when each step ended: the reported time, otherwise the previous step's end plus the step's seconds."""
+    """Return when each step ended: the reported time, otherwise the end of the previous step plus the step's time."""
     ends: list[float] = []
     ended = 0.0
     for index, step in enumerate(steps):
@@ -179,7 +179,7 @@ def _step_ends(steps: Sequence[Step], times: Mapping[int, float]) -> list[float]
 
 
 def _mark_recipe(steps: Sequence[Step], times: Mapping[int, float], rule: str) -> Marks:
-    """Return the marks of a recipe's published rule: inside the window, only steps without a time are excluded."""
+    """Return the marks of a recipe's published rule, which excludes only steps without a time inside the window."""
     inside = _inside_recipe(steps, times, rule)
     marks: Marks = []
     for index, step in enumerate(steps):
