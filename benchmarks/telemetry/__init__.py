@@ -1,1 +1,1 @@
-"""Reads the samples that each node recorded during a run, and summarises them."""
+"""Read the samples that each node recorded during a run, and summarise them."""

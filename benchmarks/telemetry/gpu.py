@@ -1,4 +1,4 @@
-"""Computes the GPU part of telemetry: energy, power, clocks, throttling, errors and the slowest GPU. Pure."""
+"""Compute the GPU part of telemetry: energy, power, clocks, throttling, errors and the slowest GPU. Pure."""
 
 import math
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from benchmarks.telemetry.samples import GpuFacts, GpuSample, NodeFacts, NodeRec
 from benchmarks.text import first_few
 from benchmarks.values import Value
 
-# The bits of NVML's clocks event reasons that mean a reduced clock (NVIDIA, nvml.h of nvidia-ml-py 13).
+# The bits of NVML's clocks event reasons that mean a reduced clock (nvml.h of nvidia-ml-py 13).
 THROTTLE_BITS = {
     "software_power_cap": 0x4,
     "hardware_slowdown": 0x8,
@@ -24,7 +24,7 @@ Known = TypeVar("Known", int, float, str)
 
 
 class SlowGpu(Value, frozen=True):
-    """The GPU with the lowest median SM clock."""
+    """The GPU whose median SM clock is the lowest."""
 
     host: str
     index: int
@@ -33,20 +33,20 @@ class SlowGpu(Value, frozen=True):
 
 
 class GpuTelemetry(Value, frozen=True):
-    """A part of result.json: the GPUs of all nodes within the window. Errors count over the whole attempt."""
+    """A part of result.json: the GPUs of all nodes during the window, and their errors during the whole attempt."""
 
     gpus: int
     energy_joules: float | None  # the sum over all GPUs during the window
     joules_per_token: float | None
     power_watts_mean: float | None  # per GPU
-    power_watts_max: float | None  # the highest of any GPU
-    power_limit_watts: float | None  # the lowest enforced limit
+    power_watts_max: float | None  # the highest power of any GPU
+    power_limit_watts: float | None  # the lowest enforced limit of any GPU
     sm_clock_mhz_median: float | None
     sm_clock_mhz_highest: int | None  # the highest clock that the GPUs support
     throttled: dict[str, float] | None  # reason -> share of the samples
     slowest: SlowGpu | None
     temperature_c_max: int | None
-    memory_bytes_max: int | None  # the highest use of one GPU
+    memory_bytes_max: int | None  # the highest use of any GPU
     ecc_uncorrected: int | None  # this field and the next two count errors during the attempt
     pcie_replays: int | None
     remapped_rows: int | None
@@ -68,14 +68,14 @@ class _Gpu(NamedTuple):
 
 
 class GpuFigures:
-    """Collects the metrics of all GPUs node by node, so that the samples of only one node are in memory."""
+    """Collects the metrics of all GPUs. Nodes are added one by one, so that only one node's samples are in memory."""
 
     def __init__(self, span: Span | None) -> None:
         self._span = span
         self._gpus: list[_Gpu] = []
         self._nodes: list[NodeFacts] = []
         self._lost: list[str] = []
-        # The attributes below include only samples within the window.
+        # These attributes include only samples within the window.
         self._power = RunningMean()
         self._clocks: Counter[float] = Counter()
         self._reasons: Counter[int] = Counter()
@@ -108,9 +108,9 @@ class GpuFigures:
     def figures(
         self, tokens: int | None, expected: int | None, *, too_short: str, incomplete: str, unclaimed: str | None
     ) -> tuple[GpuTelemetry | None, str]:
-        """Return the metrics, or why they are missing.
+        """Return the metrics, or the reason why they are missing.
 
-        `too_short` and `incomplete` are reasons why some metrics would be wrong; empty if they would be correct.
+        `too_short` and `incomplete` are reasons why some metrics would be wrong; empty if the metrics are correct.
         """
         gpus, nodes = self._gpus, self._nodes
         if expected == 0:
@@ -158,7 +158,7 @@ class GpuFigures:
         ), ""
 
     def _energy(self, expected: int | None, unfit: str) -> tuple[float | None, str]:
-        """Return the energy of all GPUs, or why it is unknown. Every GPU's energy must be known."""
+        """Return the energy of all GPUs, or the reason why it is unknown: it needs the energy of every GPU."""
         if self._span is None or unfit:
             return None, unfit or "no step counts, or its time of day is unknown"
         if expected not in (None, len(self._gpus)):
@@ -175,7 +175,7 @@ class GpuFigures:
 
 
 def _energy(name: str, samples: Sequence[tuple[float, GpuSample]], span: Span | None) -> tuple[float | None, str]:
-    """Return how much a GPU's energy counter grew during the window, or why this is unknown."""
+    """Return by how much a GPU's energy counter grew during the window, or the reason why this is unknown."""
     read = [(time, sample.energy_mj) for time, sample in samples if sample.energy_mj is not None]
     if not read:
         return None, f"{name} has no energy counter"
@@ -186,7 +186,7 @@ def _energy(name: str, samples: Sequence[tuple[float, GpuSample]], span: Span | 
 
 
 def _counter_at(read: Sequence[tuple[float, int]], when: float) -> float | None:
-    """Return the counter at a time, interpolated between samples; None before the first and after the last sample."""
+    """Return the counter at a time, interpolated between two samples; None outside the sampled time."""
     place = bisect_left(read, when, key=lambda pair: pair[0])
     if place == len(read):
         return None
@@ -221,19 +221,19 @@ def _slowest(gpus: Sequence[_Gpu]) -> SlowGpu | None:
 
 
 def _growth(samples: Sequence[tuple[float, GpuSample]], counter: str) -> int | None:
-    """Return the growth of a counter, at least 0. A counter restarts at zero if the driver is reloaded."""
+    """Return by how much a counter grew, but at least 0, because the counter restarts if the driver is reloaded."""
     read: list[int] = _known(getattr(sample, counter) for _, sample in samples)
     return max(read[-1] - read[0], 0) if read else None
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if a count is unknown."""
+    """Return the sum, or None if any count is unknown."""
     known = _known(counts)
     return sum(known) if len(known) == len(counts) else None
 
 
 def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
-    """Return the GPUs that did not answer in the last sample, which may explain a failure."""
+    """Return the GPUs that did not respond in the last sample. They may explain a failure."""
     found = []
     for node in nodes:
         last = node.samples[-1] if node.samples else None
@@ -246,7 +246,7 @@ def lost_gpus(nodes: Iterable[NodeRecord]) -> list[str]:
 
 
 def _notes(lost: Sequence[str], nodes: Sequence[NodeFacts], gpus: Sequence[_Gpu]) -> list[str]:
-    """Return notes about lost GPUs, and about properties that differ between nodes or GPUs."""
+    """Return notes about lost GPUs, and about facts that differ between nodes or GPUs."""
     found = [first_few(lost, between="; ")] if lost else []
     parts: dict[str, list[Any]] = {
         "drivers": [node.driver for node in nodes],

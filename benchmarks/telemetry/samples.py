@@ -1,6 +1,6 @@
-"""Reads node-NAME.jsonl, which node_sampler.py writes, as facts, samples and end of each node.
+"""Read node-NAME.jsonl, which node_sampler.py writes: the facts, the samples, and the end of sampling on each node.
 
-A line that cannot be read is listed as unreadable; all other lines are used.
+A line that cannot be read is listed as unreadable; the other lines are still used.
 """
 
 from collections.abc import Iterable
@@ -24,11 +24,11 @@ class GpuFacts(Value, frozen=True):
     max_sm_clock_mhz: int | None
     max_memory_clock_mhz: int | None
     remapped_rows: int | None
-    mig: bool = False  # the GPU is divided into slices (MIG), and the run has one of them
+    mig: bool = False  # the GPU is divided by MIG, and the run has one of the parts
 
 
 class GpuSample(Value, frozen=True, array_like=True):
-    """One GPU at one moment, in the order of node_sampler.COLUMNS. None: the GPU does not report the value."""
+    """One GPU at one moment, with the columns of node_sampler.COLUMNS. None: the GPU does not report the value."""
 
     energy_mj: int | None  # counted since the driver was loaded
     power_w: float | None
@@ -37,7 +37,7 @@ class GpuSample(Value, frozen=True, array_like=True):
     temperature_c: int | None
     utilization_percent: int | None
     memory_used_bytes: int | None
-    throttle_reasons: int | None  # NVML's bits
+    throttle_reasons: int | None  # the bits of NVML
     ecc_uncorrected: int | None  # counted since the driver was loaded
     pcie_replays: int | None
 
@@ -45,7 +45,7 @@ class GpuSample(Value, frozen=True, array_like=True):
 class NodeFacts(Value, frozen=True, tag_field="event", tag="facts"):
     """The first line of a node's file."""
 
-    time: float  # Unix time by the node's own clock, in all events of this module
+    time: float  # Unix time by the node's own clock, as in all events of this module
     host: str
     interval: float
     cpus: int | None
@@ -60,11 +60,11 @@ class NodeFacts(Value, frozen=True, tag_field="event", tag="facts"):
 
 class NodeSample(Value, frozen=True, tag_field="event", tag="sample"):
     time: float
-    cpu_utilisation: float | None  # over all processors, since the previous sample
+    cpu_utilisation: float | None  # of all processors, since the previous sample
     memory_used_bytes: int | None
     memory_available_bytes: int | None
     load: float | None
-    gpus: list[GpuSample | None]  # None: the GPU does not answer
+    gpus: list[GpuSample | None]  # None: the GPU did not respond
     errors: dict[str, str] = {}  # GPU index -> NVML's error
 
 
@@ -72,12 +72,12 @@ class NodeEnd(Value, frozen=True, tag_field="event", tag="end"):
     time: float
     reason: str
     samples: int
-    cpu_seconds: float  # the CPU time that the sampler itself used
+    cpu_seconds: float  # the CPU time that the sampler used
     remapped_rows: list[int | None]
 
 
 class NodeRecord(Value, frozen=True):
-    """All samples of one node, in the order of time."""
+    """All samples of one node, ordered by time."""
 
     name: str
     facts: NodeFacts | None
@@ -90,7 +90,7 @@ _LINES = msgspec.json.Decoder(NodeFacts | NodeSample | NodeEnd)
 
 
 def has_lost_gpu(line: bytes) -> bool:
-    """Return whether a line is a sample with a GPU that does not answer. False for a line that cannot be read."""
+    """Return whether a line is a sample with a GPU that did not respond; False if the line cannot be read."""
     try:
         found = _LINES.decode(line)
     except files.NOT_JSON:
@@ -99,7 +99,7 @@ def has_lost_gpu(line: bytes) -> bool:
 
 
 def read(folder: Path) -> Iterable[NodeRecord]:
-    """Return the nodes of an attempt. Each file is read when it is needed. Without samples, there are no nodes."""
+    """Return the nodes of an attempt. A file is read only when it is needed. Without files, there are no nodes."""
     return EachTime(lambda: map(_node, sorted(folder.glob(NODE_FILES))))
 
 

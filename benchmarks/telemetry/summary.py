@@ -1,4 +1,4 @@
-"""Summarises the state of the machines during training: energy, clocks, throttling, memory, load. Pure.
+"""Summarise the state of the machines during training: energy, clocks, throttling, memory, load. Pure.
 
 node_sampler.py writes attempt-N/telemetry/node-NAME.jsonl during training, and samples.py reads it. gpu.py computes
 the metrics of the GPUs.
@@ -20,13 +20,13 @@ class Telemetry(Value, frozen=True):
     """A part of result.json: a summary of the samples within the window."""
 
     nodes: int
-    samples: int  # the number of samples of all nodes within the window
+    samples: int  # the number of samples within the window, on all nodes
     fewest_samples: int  # the number of samples of the node with the fewest
     interval_seconds: float | None
-    window_seconds: float | None  # None: without a window, the metrics are those of the whole attempt
+    window_seconds: float | None  # None: there is no window, so the metrics cover the whole attempt
     gpu: GpuTelemetry | None
-    cpu_utilisation_mean: float | None  # the busy share of all processors, averaged over nodes and samples
-    host_memory_bytes_max: int | None  # the highest use of one node
+    cpu_utilisation_mean: float | None  # the share of busy processor time, averaged over nodes and samples
+    host_memory_bytes_max: int | None  # the highest use of any node
     null_because: dict[str, str]
     notes: list[str]
 
@@ -39,9 +39,9 @@ def of_run(
     window: Window,
     unclaimed: str | None = None,
 ) -> tuple[Telemetry | None, str]:
-    """Return the telemetry of a run's last attempt, or why it is missing. `marked` are rank 0's steps.
+    """Return the telemetry of one attempt of a run, or the reason why it is missing. `marked` are rank 0's steps.
 
-    `unclaimed` is the reason why the run has no valid speed. Joules per token are then also null.
+    `unclaimed` is the reason why the run has no valid speed. If it is set, joules per token are null too.
     """
     span = window_unix(record.started, marked, window)
     within = [step for step in marked if span and (window.first_step or 0) <= step.step <= (window.last_step or 0)]
@@ -59,7 +59,7 @@ def of_run(
 
 
 def window_unix(started: Sequence[RankStart], steps: Sequence[Step], window: Window) -> tuple[float, float] | None:
-    """Return when the window's first step began and its last step ended, by the clock of rank 0's host."""
+    """Return when the window's first step began and its last step ended, according to the clock of rank 0's host."""
     begin = next((start.unix_seconds for start in started if start.rank == 0), None)
     places = [place for place, step in enumerate(steps) if step.step in (window.first_step, window.last_step)]
     if begin is None or not window.counted or not places:
@@ -79,9 +79,9 @@ def summarise(
     gpus_expected: int | None = None,
     unclaimed: str | None = None,
 ) -> Telemetry:
-    """Return the metrics of the samples within the window, or of all samples if there is no window.
+    """Return the metrics of the samples within the window; without a window, of all samples.
 
-    If `gpus_expected` is 0, the run does not use the GPUs of its nodes.
+    `gpus_expected` is 0 if the run does not use the GPUs of its nodes.
     """
     gpus, usage = GpuFigures(span), RunningMean()
     counts: list[int] = []
@@ -89,7 +89,7 @@ def summarise(
     memories: list[int] = []
     unreadable: list[str] = []
     cut: list[str] = []
-    for node in nodes:  # only one of thousands of nodes is in memory at a time
+    for node in nodes:  # there may be thousands of nodes, and only one of them is in memory
         gpus.add(node)
         inside = [s for s in node.samples if span is None or span[0] <= s.time <= span[1]]
         counts.append(len(inside))
@@ -131,7 +131,7 @@ def summarise(
 
 
 def _too_short(span: tuple[float, float] | None, samples: int, interval: float | None) -> str:
-    """Return why there are too few samples for means and shares; empty if there are enough."""
+    """Return why there are too few samples for averages and shares; empty if there are enough."""
     if samples >= FEWEST_SAMPLES:
         return ""
     where = f"the window of {span[1] - span[0]:.3g} s" if span else "the attempt"
@@ -149,8 +149,8 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
 
 
 # --- differences between ranks --------------------------------------------------------------------
-# In synchronous training, every rank waits for the slowest one in each step. Step times are then nearly equal even if
-# one machine is slow. A rank that differs deserves a check, but equal ranks do not prove equal machines.
+# In synchronous training, every rank waits for the slowest rank in each step. Step times are then nearly equal even
+# if one machine is slow. A rank with another step time deserves a check, but equal ranks do not prove equal machines.
 
 MOST_NAMED = 8
 CAVEAT = (
@@ -169,7 +169,7 @@ class RankTime(Value, frozen=True):
 
 
 class LateRank(Value, frozen=True):
-    """A rank whose first step started later than that of the first rank."""
+    """A rank that started training later than the first rank."""
 
     rank: int
     host: str
@@ -180,17 +180,17 @@ class RankSpread(Value, frozen=True):
     """A part of result.json: how much the step times of the ranks differ."""
 
     ranks: int  # the number of ranks with a time for a counted step
-    without_times: int  # the number of ranks that reported steps or a start, but no time for a counted step
+    without_times: int  # ranks that reported steps or their start, but no time for a counted step
     slowest: RankTime
     fastest: RankTime
     spread: float  # (slowest - fastest) / (median of all ranks)
-    worst: list[RankTime]  # at most 8 ranks, slowest first
-    latest: list[LateRank]  # at most 8 ranks, last to start first; empty if the ranks did not report their start
+    worst: list[RankTime]  # at most 8 ranks, the slowest first
+    latest: list[LateRank]  # at most 8 ranks, the latest first; empty if the ranks did not report their start
     notes: list[str]
 
 
 def rank_spread(steps: Iterable[Step], counted: Collection[int], started: Sequence[RankStart]) -> RankSpread | None:
-    """Return the spread of the ranks over the counted steps of one attempt; None for fewer than two ranks."""
+    """Return how ranks' step times differ in the counted steps of one attempt; None for fewer than two ranks."""
     wanted = frozenset(counted)
     medians = {
         rank: median([step.seconds for step in own if step.seconds is not None and step.step in wanted])
@@ -229,7 +229,7 @@ def _latest(started: Sequence[RankStart]) -> list[LateRank]:
 
 
 def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None) -> Rows:
-    """Return rows of text about the machines and the ranks; empty without telemetry."""
+    """Return rows of text about the machines and the ranks; an empty list without telemetry."""
     rows: Rows = []
     if telemetry is not None:
         rows += _gpu_rows(telemetry.gpu) if telemetry.gpu else []
