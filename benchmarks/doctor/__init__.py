@@ -1,1 +1,1 @@
-"""The diagnosis of a failed run from its logs: evidence, the first cause, and its explanation. Pure."""
+"""Diagnose a failed run from its logs: collect evidence, find the first cause, and explain it. Pure."""

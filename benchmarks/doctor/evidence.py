@@ -1,4 +1,4 @@
-"""Find the evidence of a failure in one log. The log is streamed once; irrelevant lines are skipped fast. Pure."""
+"""Find the evidence of a failure in one log, which is streamed once. Irrelevant lines are skipped fast. Pure."""
 
 import re
 from collections import Counter
@@ -22,23 +22,23 @@ from benchmarks.reading.shown_lines import SHOWN_CHARACTERS, shown_line
 from benchmarks.secret_rules import shell_secrets
 from benchmarks.values import Value
 
-_END_OF_TRAINING = 1 << 40  # the end counts as this number of steps, so training survived all earlier findings
-SURVIVED_STEPS = 3  # steps by which a rank may be ahead of a failed rank; more mean that training continued
-NEAR_BYTES = 16 << 10  # most tracebacks are shorter
-AHEAD_BYTES = 256 << 10  # the longest traceback that is read
-LOSSES_OF_A_STEP = 8  # in an unknown format, because each rank of a node may print its own loss
-BEHIND_BYTES = 64 << 10  # text before a line that is searched for the last time stamp
-STEPS_WITHIN = BEHIND_BYTES  # text at the end of a log that is searched for its last steps
-MOST_WAITING = 16 << 20  # bytes to keep in memory if no line has ended
-ABOUT = 40  # characters of a long line to show before its symptom
-RECORDS = (".json", ".jsonl")  # records of a launcher, not logs
-LONGEST_MARK = 400  # only the first bytes of a line are searched for the mark of an error
-LONGEST_LINE = 8 << 10  # if a line is longer, only this part around the searched word is read
-MORE_WITHIN = 1500  # bytes after a line that may continue its message
-MOST_UNKNOWN = 20  # different unknown errors in one log
-MOST_TRACEBACKS = 1000  # without a step between them; later ones cannot be the first error
-MOST_SILENT = 16  # silent ranks to read from one line
-# Text that may precede an error: nothing, or the writer of the line (if several are named, the last `name: `).
+_END_OF_TRAINING = 1 << 40  # steps; reaching the end counts as this many, so training survived all earlier findings
+SURVIVED_STEPS = 3  # a rank that fails may be this many steps behind; after more steps, training has continued
+NEAR_BYTES = 16 << 10  # first limit for reading a traceback; most are shorter
+AHEAD_BYTES = 256 << 10  # last limit for reading a traceback
+LOSSES_OF_A_STEP = 8  # lines with a loss per step in an unknown format, because each rank of a node may print one
+BEHIND_BYTES = 64 << 10  # how far before a line its last time stamp is searched
+STEPS_WITHIN = BEHIND_BYTES  # the part at the end of a log in which its last steps are searched
+MOST_WAITING = 16 << 20  # the most bytes in memory while a line has no end
+ABOUT = 40  # characters of a long line that are shown before its symptom
+RECORDS = (".json", ".jsonl")  # files that contain records of a launcher, not logs
+LONGEST_MARK = 400  # how many first bytes of a line are searched for the mark of an error
+LONGEST_LINE = 8 << 10  # of a longer line, only this many bytes around the searched word are read
+MORE_WITHIN = 1500  # how many bytes after a line may continue its message
+MOST_UNKNOWN = 20  # the most different unknown errors in one log
+MOST_TRACEBACKS = 1000  # the most without a step between them; later ones cannot be the first error
+MOST_SILENT = 16  # the most silent ranks that are read from one line
+# What may precede an error in a line: nothing, or the line's writer (the last `name: ` if there are several).
 PREFIXED = rb"(?:^|[\]>|):] *|\b[FP] |\s\s|\bErrorMessage \"|\"(?:message|msg|error|err|exception)\": *\")"
 # An error that only a failing program prints: a named Python exception, or a fatal error of C++, C, Go, Rust or Java.
 _FATAL = (
@@ -58,7 +58,7 @@ MARKED = re.compile(
     rb"|(?:^|[\s\[(|/*])(?:ERROR|CRITICAL)(?:[\s\]):|,*]|$)|\b[Ee]rror (?:occurred|executing|while|during)\b"
     rb"|\bthe following errors?:|\bError reported to Coordinator: "
 )
-# A program that could not do something, or a launcher that reports such a program.
+# A line in which a program reports that it could not do something, or a launcher reports such a program.
 COULD_NOT = re.compile(
     rb": (?:[Cc]annot|[Cc]an't|[Cc]ould not|[Cc]ouldn't|[Ff]ailed to|[Uu]nable to|(?:command )?not found"
     rb"|No such file|Permission denied)\b"
@@ -68,25 +68,25 @@ FAILED = re.compile(
     rb"\b(?:Pod|Job|Container|Task|Worker|Process|Training|Trial|Rank|Step)\b.{0,40} (?:has )?failed(?![\w=])"
     rb"|\b(?:job|training|run) failed\b"
 )
-SUMMARY_LINES = 8  # lines with losses that may follow the line that reports the end of training
-# A line that reports that the program continued. NCCL prints WARN for fatal errors.
+SUMMARY_LINES = 8  # the most lines with losses after the line that reports the end of training
+# A line that shows that the program continued. NCCL is excluded, because it prints WARN for fatal errors.
 CONTINUED = re.compile(
     rb"\[W\d*[ :]|\bW\d{4} \d\d:|(?<!NCCL )(?<!=)\bWARN(?:ING)?\b|[Ww]arning: |(?:[.,;]|--) ?[Uu]sing \w"
     rb"|(?i:\b(?:ignor(?:ed|ing)|retry|retrying|retries|fall(?:ing)? back|fallback|halving|using \w+ instead)\b)"
-    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # printed by a shell
+    rb"|\bline \d+: \S+: (?:command not found|No such file or directory)$"  # a shell printed this
 )
 RAISED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b")
 WARNS = re.compile(rb"\bWARN(?:ING)?\b|[Ww]arning: |\bW\d{4} \d\d:|: W +(?:\d+ +)?\S+\.cc:")
-ANNOUNCES = 160  # only the first characters of a line are searched for its level
-# A successful run prints none of these, even if it marks other lines as errors.
+ANNOUNCES = 160  # how many first characters of a line are searched for its level
+# No successful run prints any of these, even if it marks other lines as errors.
 OF_A_FAILURE = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|mpiexec)\b|.*Traceback \(most recent")
 LINES = re.compile(rb"[^\r\n]+")
-# Matches a line of a training step in any format.
+# Matches a line about a training step in any format.
 LOSSES = re.compile(rb"[Ll]oss(?: train)?[\"' ]{0,4}[:=|]? {0,8}[\"']?-?\d|Skipping step")
-HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is lost
+HEADLESS = re.compile(rb'  File \\?"[^"]+", line \d+, in ')  # a frame of a traceback whose beginning is missing
 HEADLESS_LINES = re.compile(HEADLESS.pattern + rb"[^\n]*")
 IGNORED = (b"Exception ignored in", b"Error in atexit._run_exitfuncs", b"Import of ")
-# An error that Python or Megatron-Bridge ignored, with its traceback and one more line.
+# An error that Python or Megatron-Bridge ignored: its traceback and the line after it.
 IGNORED_LINES = re.compile(
     rb"(?:Exception ignored in|Error in atexit|Import of \S+ from \S+ failed with: Traceback)[^\n]*\n"
     rb"(?:(?:Traceback [^\n]*\n)?(?:[ \t][^\n]*\n)*)?[^\n]*\n?"
@@ -94,22 +94,22 @@ IGNORED_LINES = re.compile(
 
 
 def reports_continuation(line: bytes) -> bool:
-    """Return whether the line reports that the program continued: a warning, a retry, a fallback."""
+    """Return whether a line shows that the program continued, such as a warning, a retry or a fallback."""
     return CONTINUED.search(line[:LONGEST_MARK]) is not None
 
 
 class Finding(Value, frozen=True):
     """A line that is evidence of a failure."""
 
-    id: str  # the id of a symptom, or a Kind for a line without a known symptom
+    id: str  # the id of a symptom, or a Kind if no known symptom matches the line
     file: str
     line: int  # counted from 1
     text: str  # the line without secrets, shortened for the screen
-    rank: int | None  # None: the line belongs to the job, or its rank is not known
-    time: float | None  # local time in seconds; None: no time stamp on the line or before it
-    raised: bool = False  # the line names an exception
-    soft: bool = False  # the line reports that the program continued
-    last: bool = True  # no step and no report of success follows
+    rank: int | None  # None: the line belongs to the whole job, or its rank is unknown
+    time: float | None  # in seconds, local time; None: neither the line nor a line before it has a stamp
+    raised: bool = False  # whether the line names an exception
+    soft: bool = False  # whether the line shows that the program continued
+    last: bool = True  # whether no step and no report of success follows
 
 
 class LogEvidence(Value, frozen=True):
@@ -118,22 +118,22 @@ class LogEvidence(Value, frozen=True):
     file: str
     bytes: int
     lines: int
-    steps: int  # lines that report training steps
-    trained: bool  # the log has such lines, or losses in an unknown format
-    progress: Progress | None  # None: its format is not known or prints no last step
+    steps: int  # the number of lines that report training steps
+    trained: bool  # whether the log has such lines, or losses in an unknown format
+    progress: Progress | None  # None: the format is unknown or does not print the last step
     last_line: str  # without secrets, shortened for the screen
-    ended: bool  # the log reports the end of the job or contains the last step
-    ended_well: bool  # the log reports that training completed, so earlier lines are not failures
+    ended: bool  # whether the log reports the end of the job or contains the last step
+    ended_well: bool  # whether the log reports that training completed, so that earlier lines are not failures
     findings: list[Finding]
     survived: list[Finding]  # findings after which training continued
 
 
 class _Occurrences:
-    """The lines with one symptom of one rank: the first line, and the lines that training has not survived yet."""
+    """One rank's lines with one symptom: the first line, and the lines after which training has not continued."""
 
     def __init__(self, finding: Finding, steps: int, place: int) -> None:
         self.first = finding
-        self.place = place  # position of the last such line in the log
+        self.place = place  # the position of the last such line in the log
         self.live: list[tuple[int, Finding]] = []
         self.add(finding, steps)
 
@@ -147,27 +147,27 @@ class _Occurrences:
 
 
 class Scanner:
-    """Reads one log in pieces."""
+    """Reads one log piece by piece, and collects its evidence."""
 
     def __init__(self, symptoms: Symptoms, file: str, clock: Clock, rank: int | None = None) -> None:
         self._symptoms, self._file, self._clock, self._rank = symptoms, file, clock, rank
         self._picker = symptoms.picker
         self._secrets = shell_secrets()
         self._text = b""
-        self._done = 0  # lines that begin before this position in the text have been searched
-        self._before = 0  # bytes of the log before the text in memory
-        self._counted = 0  # lines that end before this position in the text have been counted
-        self._lines = 0  # the number of counted lines
-        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # open tracebacks: prefix, and end in the log
-        self._taken = Counter[int]()  # number of tracebacks by the number of steps before them
+        self._done = 0  # lines that start before this position in `_text` have been searched
+        self._before = 0  # the number of bytes of the log before `_text`
+        self._counted = 0  # lines that end before this position in `_text` are included in `_lines`
+        self._lines = 0  # the number of lines so far
+        self._tracebacks: list[tuple[re.Pattern[bytes], int]] = []  # the prefix and the end of each open traceback
+        self._taken = Counter[int]()  # number of steps -> number of tracebacks read after these steps
         self._bytes = 0
-        self._reported = 0  # lines of steps
-        self._steps = 0  # steps so far; they decide which findings training survived
+        self._reported = 0  # the number of lines about training steps
+        self._steps = 0  # the number of steps so far, which decides which findings training survived
         self._losses = 0
-        self._success: int | None = None  # number of steps before the last line that reports success
-        self._begun = 0  # position in the log of the last line that reports a start
-        self._last = 0  # position in the log of the last line that reports training or a good end
-        self._lasts: dict[str, bytes] = {}  # number of the last step, for formats that print it on its own line
+        self._success: int | None = None  # the number of steps before the last line that reports success
+        self._begun = 0  # the position of the last line that reports a start, in the log
+        self._last = 0  # the position of the last line that reports training or success, in the log
+        self._lasts: dict[str, bytes] = {}  # format -> its last step, if the format prints it on a separate line
         self._seen: dict[tuple[str, int | None, str], _Occurrences] = {}
 
     def feed(self, data: bytes) -> None:
@@ -209,9 +209,9 @@ class Scanner:
         )
 
     def _look_behind_the_last(self, floor: int) -> tuple[bool, bool]:
-        """Return whether lines after the last step report the end of training and the end of the job.
+        """Return whether lines after the last step report that training ended, and that the job ended.
 
-        If there is no finding after the last step, add the first line that reports a bad end.
+        If no finding follows the last step, add the first line that reports a bad end as a finding.
         """
         known, text, before = self._symptoms, self._text, self._before
         steps = [one for one in self._steps_in(floor) if one >= self._last - before]
@@ -241,7 +241,7 @@ class Scanner:
         return trained, done
 
     def _steps_in(self, floor: int) -> list[int]:
-        """Return the positions of the last lines that report training."""
+        """Return the positions of the last lines that report training steps."""
         last = max((self._text.rfind(word, floor) for word in self._symptoms.progress), default=-1)
         return [last] if last >= 0 else [found.start() for found in LOSSES.finditer(self._text, floor)]
 
@@ -259,7 +259,7 @@ class Scanner:
         self._text, self._done = self._text[keep:], end - keep
 
     def _count(self, end: int) -> None:
-        """Count the lines that end before this position, and the lines that report training."""
+        """Count all lines that end before this position, and the lines among them that report training."""
         start, self._counted = self._counted, max(self._counted, end)
         self._lines += self._text.count(b"\n", start, end)
         steps = sum(self._text.count(word, start, end) for word in self._symptoms.progress)
@@ -300,13 +300,13 @@ class Scanner:
             self._look_for_the_unknown(start, line, bare, words)
 
     def _ranks(self, symptom: Symptom, start: int, line: bytes) -> Sequence[int | None]:
-        """Return the ranks with the symptom: the writer of the line or, for a silence, the ranks that it names."""
+        """Return the ranks with a symptom: the rank that wrote the line, or the silent ranks that the line names."""
         if not symptom.names:
             return [self._writer(line)]
         return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom)[:MOST_SILENT] or [None]
 
     def _take_success(self, start: int, line: bytes) -> None:
-        """Mark earlier findings as survived, except recent ones of other ranks."""
+        """Mark earlier findings as survived, except recent findings of other ranks."""
         self._count(start)
         rank, steps = self._writer(line), self._steps
         self._steps = self._success = (steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING
@@ -317,13 +317,13 @@ class Scanner:
                 seen.live = [(self._steps, one) for at, one in seen.live if at + SURVIVED_STEPS > steps]
 
     def _is_ignored(self, start: int, stop: int) -> bool:
-        """Whether a line belongs to an error that Python ignored."""
+        """Return whether a line belongs to an error that Python ignored."""
         near = self._text[max(0, start - LONGEST_LINE) : stop] + b"\n"
         place = max(map(near.rfind, IGNORED))
         return place >= 0 and IGNORED_LINES.fullmatch(near, place) is not None
 
     def _is_source(self, start: int, line: bytes) -> bool:
-        """Whether a line is source code below a frame of a traceback, such as `raise ValueError(`."""
+        """Return whether a line is the source code below a frame of a traceback, such as `raise ValueError(`."""
         if b"    " not in line:
             return False
         near = max(0, start - LONGEST_LINE)
@@ -336,7 +336,7 @@ class Scanner:
         if self._is_in_traceback(start, line):
             return
         traceback = TRACEBACK in line or (FRAME_WORD in words and HEADLESS.search(line))
-        if not traceback and known.informs(bare):  # a launcher may copy a pod's lines at level INFO
+        if not traceback and known.informs(bare):  # at level INFO, a launcher may repeat a pod's errors
             return
         kind = None if traceback else _kind_of(begin, words)
         if not (traceback or kind) or WARNS.search(line[:ANNOUNCES]):
@@ -347,7 +347,7 @@ class Scanner:
             self._add(kind, start, self._writer(line), line)
 
     def _is_in_traceback(self, start: int, line: bytes) -> bool:
-        """Whether a line belongs to a traceback that was read."""
+        """Return whether a line belongs to a traceback that was already read."""
         if not self._tracebacks:
             return False
         place = self._before + start
@@ -355,7 +355,7 @@ class Scanner:
         return any(prefix.match(line) for prefix, _ in self._tracebacks)
 
     def _take_traceback(self, start: int, line: bytes) -> None:
-        """Add the first error of a traceback, unless Python ignored it or it is a known symptom."""
+        """Add the first error of a traceback. Skip a traceback that Python ignored or that shows a known symptom."""
         self._taken[self._steps] += 1
         if self._taken[self._steps] > MOST_TRACEBACKS:
             return
@@ -369,7 +369,7 @@ class Scanner:
         if any(True for _, error in raised for _ in self._symptoms.shown_by(error)):
             return
         if not raised:
-            # The traceback has no error below it. Debuggers and interleaved ranks print the error above it.
+            # The error does not follow the traceback. Debuggers and interleaved ranks print it before the traceback.
             frames = HEADLESS_LINES.findall(self._text[start : start + found.end]) if TRACEBACK in line else []
             self._add(Kind.SUSPECT, start, self._writer(line), line + b" ..." + frames[-1] if frames else line)
             return
@@ -387,7 +387,7 @@ class Scanner:
             seen.place = self._before + start
         if seen is not None and seen.live and self._steps == seen.live[-1][0]:
             return
-        time = self._clock.first(line)  # if the line has no time stamp, the last one before it is used
+        time = self._clock.first(line)  # if the line has no time stamp, the last stamp before it is used
         finding = Finding(
             id=name,
             file=self._file,
@@ -408,7 +408,7 @@ class Scanner:
         return self._rank if rank is None else rank
 
     def _full_text(self, line: bytes, start: int) -> str:
-        """Return the line for the screen. If it ends with a colon or dots, append the next line."""
+        """Return the line for the screen. If it ends with a colon or dots, the next line is appended."""
         begin = self._text.find(b"\n", start) + 1 if line.rstrip().endswith((b":", b"...")) else 0
         if begin:
             rest = without_colours(self._text[begin : begin + LONGEST_MARK].partition(b"\n")[0])
@@ -416,7 +416,7 @@ class Scanner:
         return shown_line(line, self._secrets)
 
     def _shown(self, name: str, line: bytes, start: int) -> str:
-        """Return the line for the screen; of a long line, return the part with the symptom."""
+        """Return the line for the screen. If the line is long, return the part that shows the symptom."""
         symptom = self._symptoms.by_id.get(name)
         begin, end = self._symptoms.where_in(line, symptom) if symptom else (0, 0)
         more = self._symptoms.continuation(self._text[start : start + MORE_WITHIN], symptom) if symptom else b""
@@ -428,13 +428,13 @@ class Scanner:
 
 
 def _kind_of(text: bytes, words: set[bytes]) -> str | None:
-    """Return the kind of a line without a known symptom; None if the line does not look like an error."""
+    """Return the Kind of a line that shows no known symptom; None if the line does not look like an error."""
     ends = FATAL_OR_ASSERTION if b"Assertion" in text else FATAL
     if words & FATAL_WORDS and (fatal := ends.search(text)):
         return Kind.PASSED_ON if is_passed_on(text[fatal.start("error") :]) else Kind.UNKNOWN
     if words & LEVEL_WORDS and MARKED.search(text):
         return Kind.SUSPECT
-    if words & UNABLE_WORDS:  # COULD_NOT is faster than UNABLE on long lines
+    if words & UNABLE_WORDS:  # on long lines, COULD_NOT is faster than UNABLE
         if COULD_NOT.search(text) and UNABLE.search(text):
             return Kind.SUSPECT
         return Kind.PASSED_ON if FAILED.search(text) else None
@@ -452,7 +452,7 @@ DIFFERING = (
 
 
 def signature(text: str) -> str:
-    """Return the line without the parts that differ from rank to rank: numbers, addresses, names of hosts."""
+    """Return the line without the parts that differ between ranks: numbers, addresses and host names."""
     for pattern, instead in DIFFERING:
         text = pattern.sub(instead, text)
     return text

@@ -1,4 +1,4 @@
-"""Read the rank and the time stamp from lines of a log, and the errors from tracebacks. Pure."""
+"""Read ranks and time stamps from lines of a log, and errors from tracebacks. Pure."""
 
 import calendar
 import re
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from benchmarks.reading.log_stream import without_colours
 from benchmarks.reading.shown_lines import WRITER
 
-# LABEL: srun --label prints `3: `, PyTorch [rank3]:, torchrun [default3]: and mpirun [1,3]<stderr>:. NAMED: PyTorch's
-# watchdog prints [Rank 3].
+# LABEL matches the prefix of a line: `3: ` by srun --label, [rank3]: by PyTorch, [default3]: by torchrun, and
+# [1,3]<stderr>: by mpirun. NAMED matches a rank that a line names, such as [Rank 3] by PyTorch's watchdog.
 LABEL = re.compile(
     rb"\s*(?:(\d{1,7}): |\[(?:rank|default)(\d{1,7})\]:? ?|\[(?:[\w.-]+[@-])?\d+,(\d{1,7})\]<std(?:err|out)>: ?)"
 )
@@ -30,14 +30,14 @@ STAMP = re.compile(
     rb"|\b(?P<smonth>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<sday>\d{1,2}) (?P<sclock>\d\d:\d\d:\d\d)"
     rb"|\"time_ms\": ?(?P<ms>\d{13})\b|\"time\": ?(?P<unix>\d{10}(?:\.\d+)?)\b"
 )
-HAS_A_STAMP = re.compile(rb':\d\d:\d\d|"time')  # every stamp contains one of these, which are faster to find
+HAS_A_STAMP = re.compile(rb':\d\d:\d\d|"time')  # a fast check: every stamp contains one of these
 MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"]
 
 
 class Clock:
-    """Converts the time stamps of one log to seconds of local time, because most stamps are in local time.
+    """Converts the time stamps of one log to seconds of local time, because most logs print local time.
 
-    `year` is used for stamps without a year. `utc_offset` is local time minus Unix time, in seconds.
+    `year` is the year of stamps without a year. `utc_offset` is local time minus UTC, in seconds.
     """
 
     def __init__(self, year: int, utc_offset: float = 0.0) -> None:
@@ -78,7 +78,7 @@ def _seconds(year: int, month: int, day: int, clock: bytes, part: bytes | None) 
 
 
 def rank_in(line: bytes) -> int | None:
-    """Return the rank that wrote the line, or that the line names."""
+    """Return the rank that wrote the line, or a rank that the line names; None if there is neither."""
     found = LABEL.match(line) or NAMED.search(line[:400])
     return None if found is None else int(next(number for number in found.groups() if number))
 
@@ -101,37 +101,38 @@ CHAINED = (
     b"During handling of the above exception",
     b"The stack trace below excludes JAX-internal frames",
 )
-# Errors that only pass on the error of another process or thread, which prints its own traceback.
+# Errors that only report the error of another process or thread, which prints a traceback itself.
 PASSED_ON = re.compile(
     rb"(?:[\w.]*\.)?(?:ProcessRaisedException|ProcessExitedException|_?RemoteTraceback|ChildFailedError|RayTaskError"
     rb"|CalledProcessError|UnfilteredStackTrace|(?:Base)?ExceptionGroup|SignalException"
     rb"|UnexpectedStatusException)\b|\w+: CheckpointException ranks:|\w+: Caught \w+ in \w+"
     rb"|(?:[\w.]*\.)?SparkException: Job aborted due to stage failure"
 )
-TRACEBACK_LINES = 2000  # Python shortens a deep recursion to a few hundred lines
-LONGEST_PREFIX = 1000  # bytes that a writer puts before each of its lines
-FRAMES_WITHIN = 200  # lines to search for a frame, because many ranks may write at once
-FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # by Python, by rich, in a group of exceptions
-INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # lines before the error begin with one of these
+TRACEBACK_LINES = 2000  # the most lines that are read; Python shortens a deep recursion to a few hundred
+LONGEST_PREFIX = 1000  # the most bytes that a writer puts before each of its lines
+FRAMES_WITHIN = 200  # the number of lines in which a frame is searched, because many ranks may write at once
+FRAME = re.compile(rb'  File \\?"|\xe2\x94\x82|\|   File "')  # of Python, of rich, and of a group of exceptions
+INSIDE = (b" ", b"\t", b"|", b"+-", b"\xe2\x94", b"\xe2\x95")  # a line before the error begins with one of these
 NUMBERS = re.compile(rb"\d+")
-# The part of a prefix that differs between the lines of one writer: a time with or without a date, or seconds.
+# The part of a prefix that differs between lines of one writer: a time with or without a date, or seconds.
 CLOCKS = re.compile(
     rb"(?:\d{4}[-/]\d\d[-/]\d\d[T _]?)?\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\d+\.\d{3,}"
 )
 
 
 class Traceback(NamedTuple):
-    """A traceback with the tracebacks chained to it."""
+    """A traceback, including the tracebacks that are chained to it."""
 
-    prefix: "re.Pattern[bytes]"  # the prefix of its lines
-    end: int  # position in the text where its last error begins; without an error, its last line
-    errors: list[tuple[int, bytes]]  # position and text of each error, in the order in which they were raised
+    prefix: "re.Pattern[bytes]"  # matches what precedes the text in each of its lines
+    end: int  # where its last error begins in the text; without an error, where its last line begins
+    errors: list[tuple[int, bytes]]  # (position, text) of each error, in the order in which they were raised
 
 
 def read_traceback(text: bytes) -> Traceback:
-    """Return the traceback that begins with the first line of a text.
+    """Return the traceback that begins in the first line of a text.
 
-    Its lines share the prefix of the first line, apart from times. If no frame does, the first frame's prefix counts.
+    Its lines have the prefix of the first line, apart from times. If no frame has it, the prefix of the first frame
+    is used.
     """
     first = without_colours(text.partition(b"\n")[0])
     before, head, _ = first.partition(TRACEBACK)
@@ -144,19 +145,19 @@ def read_traceback(text: bytes) -> Traceback:
 
 
 def is_passed_on(error: bytes) -> bool:
-    """Return whether an error only reports the error of another process or thread."""
+    """Return whether an error only repeats the error of another process or thread."""
     return PASSED_ON.match(error) is not None
 
 
 def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, bytes]]]:
-    """Return the position of the last error (or of the last line, if the traceback is incomplete), and the errors."""
+    """Return the errors, and the position of the last error or, if the traceback is incomplete, of the last line."""
     found: list[tuple[int, bytes]] = []
-    end, ended, chained = 0, False, False  # ended: an error was read, and no further one is chained to it yet
+    end, ended, chained = 0, False, False  # `ended`: an error was read, and nothing is chained to it yet
     for start, line in lines:
         if line.startswith(CHAINED):
             ended, chained = False, True
         elif TRACEBACK in line and not chained:
-            break  # a traceback of another writer
+            break  # another writer's traceback
         elif TRACEBACK in line:
             chained = False
         elif ended and line and not line.startswith(INSIDE):
@@ -170,7 +171,7 @@ def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, by
 
 
 def _lines(text: bytes, prefix: "re.Pattern[bytes]") -> Iterator[tuple[int, bytes]]:
-    """Yield the lines after the first that have the prefix: the position of each, and its text without the prefix."""
+    """Yield the position and text of each line after the first that has the prefix. The text omits the prefix."""
     position = 0
     for number, whole in enumerate(text.split(b"\n", TRACEBACK_LINES)[:TRACEBACK_LINES]):
         start, position = position, position + len(whole) + 1
@@ -193,9 +194,9 @@ def _prefix(text: bytes, before: bytes) -> "re.Pattern[bytes]":
 
 
 def _pattern(prefix: bytes, free: "re.Pattern[bytes]") -> "re.Pattern[bytes]":
-    """Return a pattern for the prefix. Numbers in its free parts and the blanks at its end may differ.
+    """Return a pattern for a prefix. Numbers in parts that match `free` may differ, and final blanks may be missing.
 
-    If the prefix is too long, it counts as empty.
+    A prefix that is too long is treated as empty.
     """
     prefix = prefix if len(prefix) <= LONGEST_PREFIX else b""
     bare = prefix.rstrip()

@@ -1,8 +1,8 @@
-"""Sort the findings in the logs of a failure, the earliest cause first. Pure.
+"""Sort the findings in the logs of a failed run: the finding that is most likely the cause comes first. Pure.
 
-`Tier` gives the order of the kinds. Within a tier, the earliest finding comes first: by line in one log, by time
-stamp between logs. If a stamp is missing, the finding of the lower tier comes first. If the rank that failed first
-is known, its findings come before those of other ranks.
+`Tier` is the order of the kinds. Within a tier, the earliest finding comes first: in one log by line, in several logs
+by time stamp. If a finding has no stamp, the lower tier comes first. If Stepmark knows which rank failed first, the
+findings of this rank come before those of other ranks.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Tier(IntEnum):
     SILENCE = 4
     CONSEQUENCE = 5
     MARKED = 6
-    SOFT = 7  # the line reports that the program continued
+    SOFT = 7  # the line shows that the program continued
     END = 8
 
 
@@ -37,38 +37,38 @@ TIERS = {
     Kind.CONSEQUENCE: Tier.CONSEQUENCE,
     Kind.SUSPECT: Tier.MARKED,
 }
-# These tiers are merged with the tier on the right: time decides the order, or the tier if a time stamp is missing.
+# Tier -> the tier that it is merged with. Time stamps then decide the order, or the tier if a stamp is missing.
 TIMED = {
     Tier.JOB_CAUSE: Tier.CAUSE,
     Tier.UNKNOWN: Tier.CAUSE,
     Tier.MARKED: Tier.CONSEQUENCE,
     Tier.SOFT: Tier.CONSEQUENCE,
 }
-MESSAGE_LINES = 5  # lines that the message of an error may have
+MESSAGE_LINES = 5  # the most lines of an error's message
 SOON_SECONDS = 60.0
-# Findings for a log that shows neither an error nor the end of training, and their texts.
+# Findings about a log that shows neither an error nor the end of training, and their texts.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
 TEXTS = {NO_STEP: "the log has no step", NO_END: "the log has steps, but no end of training"}
 NOT_AFTER_THE_END = "nccl_timeout"  # a rank that waits in a collective has not finished
-ANY_YEAR = 2000  # for stamps without a year, which are only compared within one log
+ANY_YEAR = 2000  # the year of stamps without a year; such stamps are only compared within one log
 
 
 class RunContext(Value, frozen=True):
-    """The facts about a run that are recorded outside its logs."""
+    """What is known about a run from its records, in addition to its logs."""
 
     ended_well: bool = False
-    failed: bool = False  # the record shows that the run failed
-    reasons: list[str] = []  # from its result; without a result, the state of the run and the next command
+    failed: bool = False  # whether the record shows that the run failed
+    reasons: list[str] = []  # from the result; without a result, the run's state and the next command
     first_rank: int | None = None  # the rank that failed first
-    since: float | None = None  # older lines belong to an earlier attempt
-    recorded: bool = False  # Stepmark started the run, so its record shows whether it ended
+    since: float | None = None  # lines before this time belong to an earlier attempt
+    recorded: bool = False  # whether Stepmark started the run; if so, its record shows whether it ended
 
 
 NOTHING = RunContext()
 
 
 class Entry(Value, frozen=True):
-    """One cause or symptom with its explanation, its first line and its ranks."""
+    """One cause or symptom with its explanation, the first line that shows it, and its ranks."""
 
     id: str
     kind: Kind
@@ -81,16 +81,16 @@ class Entry(Value, frozen=True):
 
 
 class Diagnosis(Value, frozen=True):
-    """The diagnosis of a failure from logs."""
+    """What the logs show about the failure of a run."""
 
     failed: bool
     entries: list[Entry]  # the first cause first
-    warnings: list[Entry]  # problems that the run survived, or that a run can survive
+    warnings: list[Entry]  # problems after which the run continued, or that do not stop a run
     files: int
     bytes: int
     steps: int
     ended_well: bool
-    reasons: list[str] = []  # for a run folder: the reasons of RunContext
+    reasons: list[str] = []  # for a run folder: RunContext.reasons
 
     @property
     def first(self) -> Entry | None:
@@ -105,12 +105,12 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: RunContext 
     ended = ended_well or (not known.failed and any(log.ended for log in logs))
     trained = ended_well or (not known.failed and any(log.trained for log in logs))
     old = [one for one in found if known.since is not None and one.time is not None and one.time < known.since]
-    # If training ended, lines of a separate file such as stderr may be from before or after the end.
+    # If training has ended, lines of a separate file, such as stderr, may be from before or after the end.
     others = {log.file for log in logs if ended and not (log.trained or log.ended)}
     calm = [one for one in found if one.file in others and not one.raised and (one.soft or one.id == Kind.SUSPECT)]
     warnings = [one for one in found if one not in old and (case.kind(one) == Kind.WARNING or one in calm)]
     counted = [one for one in found if one not in old and one not in warnings]
-    # Lines marked as errors after which training continued.
+    # Lines that are marked as errors, but after which training continued.
     marked = [one for one in counted if one.id == Kind.SUSPECT and not (one.last or OF_A_FAILURE.match(one.text))]
     if (
         known.ended_well
@@ -135,7 +135,7 @@ def diagnose(logs: Sequence[LogEvidence], symptoms: Symptoms, known: RunContext 
 
 
 def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
-    """Return the first cause in a piece of one log, or None."""
+    """Return the first cause that a part of a log shows, or None."""
     scanner = Scanner(symptoms, "", Clock(ANY_YEAR))
     scanner.feed(text)
     found = diagnose([scanner.finish()], symptoms)
@@ -143,7 +143,7 @@ def first_cause(text: bytes, symptoms: Symptoms) -> Entry | None:
 
 
 def _unfinished(logs: Sequence[LogEvidence]) -> list[Finding]:
-    """Return a finding if training did not complete: no step, not the last step, or unknown."""
+    """Return a finding if the logs do not show that training completed: no step, not the last step, or no end."""
     trained, ended = any(log.trained for log in logs), any(log.ended for log in logs)
     for log in logs:
         if log.progress is not None and not log.ended and (log.trained or not ended):
@@ -160,7 +160,7 @@ def _writer(one: Finding) -> int | str:
 
 
 class _Case:
-    """The findings of one failure: their kinds and their order."""
+    """The findings of one failed run: their kinds and their order."""
 
     def __init__(self, symptoms: Symptoms, known: RunContext) -> None:
         self._symptoms, self._known = symptoms, known
@@ -170,18 +170,18 @@ class _Case:
         return symptom.kind if symptom else Kind(one.id)
 
     def is_warning(self, one: Finding) -> bool:
-        """Return whether the line reports that the program continued and is not the last error of the log."""
+        """Return whether the line shows that the program continued, and is not the log's last error."""
         kind = self.kind(one)
         ends = one.last and (one.raised or kind == Kind.CAUSE)
         return one.soft and not ends and kind not in (Kind.END, Kind.DEATH, Kind.PASSED_ON)
 
     def may_follow_the_end(self, one: Finding) -> bool:
-        """Whether processes may print this line when they exit after a successful training."""
+        """Return whether a process may print this line when it exits after successful training."""
         parts = self.kind(one) in (Kind.SILENCE, Kind.CONSEQUENCE) and not one.raised
         return parts and one.id != NOT_AFTER_THE_END
 
     def credible(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop a silent rank's later reports of silent peers: when it resumes, it wrongly considers them lost."""
+        """Drop reports of silent peers by a rank that was silent itself: after a pause, it wrongly reports its peers."""
         silences = [one for one in found if self.kind(one) == Kind.SILENCE]
         silent: set[int | None] = set()
         void: set[Finding] = set()
@@ -194,7 +194,7 @@ class _Case:
         return [one for one in found if one not in void]
 
     def explaining(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop unknown errors that a known cause explains, and marked lines if the rank has better findings."""
+        """Drop unknown errors that a known cause explains, and marked lines of ranks with more exact findings."""
         causes = [one for one in found if self.kind(one) == Kind.CAUSE and not one.soft]
         better = {_writer(one) for one in found if self.kind(one) in (Kind.CAUSE, Kind.UNKNOWN, Kind.DEATH)}
         return [
@@ -205,7 +205,7 @@ class _Case:
         ]
 
     def _explains(self, cause: Finding, unknown: Finding) -> bool:
-        """Whether a cause explains an unknown error: it is in another log, from Slurm, or not many lines later."""
+        """Return whether a cause explains an unknown error: it is in another log, from Slurm, or near the error."""
         if _writer(cause) != _writer(unknown):
             return False
         late = cause.file != unknown.file or self._symptoms.by_id[cause.id].of == "job"
@@ -214,14 +214,14 @@ class _Case:
     # --- the order ---
 
     def entries(self, found: Sequence[Finding]) -> list[Entry]:
-        """Return one entry per symptom, and per form of unknown error, in the order of their first lines."""
+        """Return one entry per symptom and per form of unknown error, in the order of their first lines."""
         groups: dict[str, list[Finding]] = {}
         for one in self._sorted(found):
             groups.setdefault(one.id if one.id in self._symptoms.by_id else signature(one.text), []).append(one)
         return [self._entry(group) for group in groups.values()]
 
     def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
-        """Return the findings of the first failed rank and of the job, then all others, each sorted by tier."""
+        """Return the findings of the first failed rank and of the job, then all other findings, each part by tier."""
         died = [one.time for one in found if self._is_first(one) and one.time is not None]
         long_after = min(died, default=float("inf")) + SOON_SECONDS
         parts: dict[tuple[bool, Tier], list[Finding]] = {}
@@ -231,7 +231,7 @@ class _Case:
             symptom = self._symptoms.by_id.get(one.id)
             of_job = symptom is not None and symptom.of == "job" and symptom.kind in (Kind.CAUSE, Kind.DEATH)
             if self._known.first_rank is not None and of_job and (one.time or 0.0) > long_after:
-                place = Tier.END  # it came long after the rank died, so it is not the cause
+                place = Tier.END  # it occurred long after the rank failed
             is_other = self._known.first_rank is not None and not of_job and not self._is_first(one)
             parts.setdefault((is_other, place), []).append(one)
         return [one for key in sorted(parts) for one in self._by_time(parts[key])]
@@ -263,7 +263,7 @@ class _Case:
 
     def _entry(self, group: Sequence[Finding]) -> Entry:
         first = group[0]
-        if first.file.endswith(RECORDS):  # a record shows how a process ended; the rank's own message is more exact
+        if first.file.endswith(RECORDS):  # the rank's own message is more exact than a record
             own = (one for one in group if one.rank == first.rank and not one.file.endswith(RECORDS))
             if reported := next(own, None):
                 first = msgspec.structs.replace(reported, time=reported.time or first.time)

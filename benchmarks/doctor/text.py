@@ -1,4 +1,4 @@
-"""A diagnosis as rows of labels and texts. Pure."""
+"""Format a diagnosis as rows of labels and texts. Pure."""
 
 import time
 
@@ -40,7 +40,7 @@ def rows(found: Diagnosis) -> Rows:
 
 
 def first_rows(first: Entry) -> Rows:
-    """Return rows about the first cause: its title, rank and time; its line; its meaning; its remedies."""
+    """Return rows about the first cause: title, rank and time; the line that shows it; its meaning; what to do."""
     label = NAMES.get(first.kind, "seen first")
     return [
         (label, _entry_label(first)),
@@ -51,7 +51,7 @@ def first_rows(first: Entry) -> Rows:
 
 
 def one_line(found: Diagnosis) -> str | None:
-    """Return the first cause in one line; None if there is no finding."""
+    """Return the first cause in one line; None if the diagnosis has no finding."""
     return None if found.first is None else _line(found.first)
 
 
