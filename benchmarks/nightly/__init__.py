@@ -1,1 +1,1 @@
-"""The nights of a suite: its cells, the rule that judges them, and the report."""
+"""Nights of a suite: the cells of the suite, the rule that judges each night, and the report."""

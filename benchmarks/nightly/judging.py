@@ -1,6 +1,6 @@
-"""Judge the runs of a night against earlier nights and build the night's report. Start no run and write no file.
+"""Judge the runs of a night by comparison with earlier nights, and build the report. No run starts, no file changes.
 
-Until a cell is judged, its runs are kept as a CellReport without judgements.
+Before a cell is judged, a CellReport without judgements contains its runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ def not_run(cell: Cell) -> CellReport:
 
 
 class Judge:
-    """Judges one night."""
+    """Judges the cells of one night."""
 
     def __init__(
         self, frame: NightReport, suite: Suite, cells: Sequence[Cell], records: Records, index: Index
@@ -40,9 +40,9 @@ class Judge:
     def judge(
         self, runs: Mapping[str, CellReport], *, final: bool
     ) -> tuple[list[CellReport], dict[str, gate.Urgency]]:
-        """Return the cells' reports, and how urgently each suspect cell needs re-runs.
+        """Return the cells' reports, and cell -> how urgently it needs re-runs, for each suspect cell.
 
-        `final` is true if the night starts no more re-runs.
+        `final` is true if the night will start no more re-runs.
         """
         control: Mapping[str, float] = {}
         for cell in self._cells:
@@ -63,7 +63,7 @@ class Judge:
         return replace(report, rerun_ids=runs.rerun_ids, notes=runs.notes), None
 
     def _cell_runs(self, cell: Cell, runs: CellReport, *, final: bool) -> gate.CellRuns | None:
-        """Return the runs of a cell; None if it has no run that can be read."""
+        """Return the runs of a cell; None if the result of its first run cannot be read."""
         place = self._index.output_dir
         entry = result_of(place / runs.run_id) if runs.run_id and runs.status != gate.MISSING else None
         if entry is None:
@@ -94,7 +94,7 @@ class Judge:
 
 
 def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: float) -> NightReport:
-    """Return the report of a night without runs."""
+    """Return the report of a night that has no runs yet."""
     return NightReport(
         schema_version=SCHEMA_VERSION, suite=suite.name, title=suite.title, night=night, started=started, site=site,
         slowed_by=slowed_by, must_detect=suite.must_detect,
@@ -102,7 +102,7 @@ def new_report(suite: Suite, night: str, started: str, site: str, slowed_by: flo
 
 
 def report_of(frame: NightReport, cells: list[CellReport], budget: Budget, finished: str | None) -> NightReport:
-    """Return `frame` completed with the cells' reports and with the verdict and exit code of the night."""
+    """Return `frame` with the cells' reports, and with the verdict and exit code of the whole night."""
     blind = gate.blind_below(cells, frame.must_detect)
     code = gate.exit_code(cells)
     return replace(

@@ -1,7 +1,7 @@
-"""A night as JUnit XML, which Jenkins, GitLab and GitHub Actions can read. Pure.
+"""Format a night as JUnit XML, which Jenkins, GitLab and GitHub Actions can read. Pure.
 
 Each metric of each cell is a test case. A regression is a failure, a run without a valid result is an error, and a
-metric with too few nights is a skipped test. A watched metric always passes; the output contains its verdict.
+metric with too few nights is a skipped test. A watched metric always passes; its test case shows its verdict.
 """
 
 import re
@@ -23,7 +23,7 @@ from benchmarks.verdict import Verdict
 
 _FORBIDDEN = re.compile(
     r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)  # XML 1.0 forbids these characters, and logs contain many of them
+)  # XML 1.0 forbids all other characters, and logs contain many of them
 
 
 def junit_xml(report: NightReport) -> str:

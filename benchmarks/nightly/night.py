@@ -1,4 +1,4 @@
-"""Judge a night: a verdict for each metric of each cell, and the verdict and exit code of the whole night. Pure."""
+"""Judge a night: a verdict for each metric of each cell, then the verdict and exit code of the whole night. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -26,21 +26,21 @@ from benchmarks.verdict import Verdict
 
 # From the best verdict to the worst.
 BADNESS = (Verdict.SAME, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.WORSE)
-MUST_DETECT = 10.0  # percent; used if the suite does not set `must_detect`
+MUST_DETECT = 10.0  # in percent; the default if the suite does not set `must_detect`
 RUNNING, MISSING = "running", "missing"
 
-Urgency = tuple[bool, float]  # whether the metric is only watched, and its p; the smallest gets re-runs first
+Urgency = tuple[bool, float]  # (whether the metric is only watched, its p); the smallest pair gets re-runs first
 
 
 class Memory(NamedTuple):
-    """The verdicts of earlier nights, and the new levels that the user has accepted."""
+    """The verdicts of earlier nights, and the nights whose level the user accepted as the new one."""
 
-    judged: Mapping[tuple[str, str, str], MetricJudgement] = {}  # by cell, metric and night
-    accepted: Collection[tuple[str, str]] = ()  # cell and night
+    judged: Mapping[tuple[str, str, str], MetricJudgement] = {}  # by (cell, metric, night)
+    accepted: Collection[tuple[str, str]] = ()  # (cell, night) pairs
 
 
 def memory_of(reports: Sequence[NightReport], accepted: Collection[tuple[str, str]], before: str) -> Memory:
-    """Return the verdicts and decisions about the nights before the night `before`."""
+    """Return the verdicts of the nights before the night `before`, and the user's decisions."""
     judged = {
         (cell.cell, one.metric.name, report.night): one
         for report in reports
@@ -52,13 +52,13 @@ def memory_of(reports: Sequence[NightReport], accepted: Collection[tuple[str, st
 
 
 class CellRuns(NamedTuple):
-    """The runs of a cell in the latest night."""
+    """The runs of one cell in the latest night, and the cell's earlier nights."""
 
     cell: Cell
     night: str
     entry: FinishedRun
     series: Series
-    reruns: Sequence[FinishedRun] | None  # None before the first re-run
+    reruns: Sequence[FinishedRun] | None  # None: no re-run has started yet
     notes: Sequence[str] = ()
 
 
@@ -66,7 +66,7 @@ class CellRuns(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """The values of one metric, one for each night; the latest night is the last."""
+    """The values of one metric, one per night; the last value belongs to the latest night."""
 
     points: list[NightPoint]
     values: list[float]
@@ -81,7 +81,7 @@ def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> 
     cell, points, nights = cell_runs.cell.name, [], []
     for past in cell_runs.series.nights:
         found = value_of(past.entry, metric)
-        if found is None:  # the run's own reasons explain the missing value
+        if found is None:  # the run's reasons explain why the value is missing
             continue
         known = memory.judged.get((cell, metric.name, past.night))
         verdict, suspicion = (known.verdict, known.suspicion) if known else (None, Suspicion.NONE)
@@ -107,7 +107,7 @@ def _line(cell_runs: CellRuns, metric: Metric, memory: Memory, value: float) -> 
 
 
 def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory) -> dict[str, float]:
-    """Return how far the control cell's first run is from its baseline, as a logarithm for each suspect metric."""
+    """Return metric -> how far the control cell is from its baseline, as a logarithm, if its first run is suspect."""
     found: dict[str, float] = {}
     for metric in (one.metric for one in watched if one.metric.name in CONTROLLED):
         value = value_of(cell_runs.entry, metric)
@@ -120,7 +120,7 @@ def control_moves(cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory:
 def judge_metric(
     cell_runs: CellRuns, watched: WatchedMetric, memory: Memory, control: Mapping[str, float]
 ) -> tuple[MetricJudgement, Urgency | None]:
-    """Return the judgement, and how urgently it needs re-runs; None if it needs no re-runs."""
+    """Return the judgement of a metric, and how urgently it needs re-runs (None: it needs no re-runs)."""
     metric = watched.metric
     value = value_of(cell_runs.entry, metric)
     if value is None:
@@ -150,9 +150,9 @@ def judge_metric(
 
 
 def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
-    """Change the verdict to `inconclusive` if a drift of the step time within the runs may explain it.
+    """Change the verdict to `inconclusive` if drifting step times may explain it.
 
-    Drift may explain it if the step time was still moving in the latest run or in the baseline, but not in both.
+    They may if the step time was still moving in most of the latest runs or of the baseline, but not of both.
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]
@@ -174,7 +174,7 @@ def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str])
 def judge_cell(
     cell_runs: CellRuns, watched: Sequence[WatchedMetric], memory: Memory, control: Mapping[str, float] | None = None
 ) -> tuple[CellReport, Urgency | None]:
-    """Return the report, and how urgently the cell needs re-runs. `control` is the result of `control_moves`."""
+    """Return a cell's report, and how urgently it needs re-runs. `control` is the result of `control_moves`."""
     entry, cell, reruns = cell_runs.entry, cell_runs.cell, cell_runs.reruns or ()
     failed = [one for one in reruns if one.status != "valid"]
     notes = [f"re-run {one.run_id} is {one.status}: {reasons_text(one.reasons)}" for one in failed]
@@ -202,7 +202,7 @@ def judge_cell(
 
 
 def unjudged(cell: Cell, run_id: str | None, status: str, reasons: Sequence[str]) -> CellReport:
-    """Return the report of a cell that cannot be judged: not started, still running, or without a result."""
+    """Return the report of a cell that cannot be judged: it has not started, is still running, or has no result."""
     return CellReport(
         cell=cell.name,
         title=cell.title,
@@ -221,9 +221,9 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def exit_code(cells: Sequence[CellReport]) -> int:
-    """Return the exit code of the night. A failed or missing run outranks a regression, as its speed is unknown.
+    """Return the exit code of the night. A failed or missing run outranks a regression, because its speed is unknown.
 
-    A failed re-run that left a suspicion open outranks a regression for the same reason.
+    So does a failed re-run if it would have confirmed or refuted a suspicion.
     """
     if any(cell.status not in ("valid", "invalid") or cell.failed_reruns for cell in cells):
         return EXIT_FAILED
@@ -233,14 +233,14 @@ def exit_code(cells: Sequence[CellReport]) -> int:
 
 
 def blind_below(cells: Sequence[CellReport], must_detect: float | None) -> float | None:
-    """Return the largest change in percent that a cell cannot detect; None if it is small enough for the suite."""
+    """Return the largest of the smallest changes that cells can detect, in percent; None if the suite allows it."""
     gating = [one for cell in cells if not cell.is_control for one in cell.judgements if one.gates]
     worst = max((one.smallest_detectable_percent or 0.0 for one in gating), default=0.0)
     return worst if worst > (must_detect or MUST_DETECT) else None
 
 
 def grant(suspicions: Mapping[str, Urgency], each: int, left: int) -> tuple[list[str], list[str]]:
-    """Return the cells that get re-runs, the most urgent first, and the cells that exceed the budget."""
+    """Return the cells that get re-runs, the most urgent first, then the cells for which the budget is too small."""
     order = sorted(suspicions, key=lambda name: (suspicions[name], name))
     affordable = max(left, 0) // each
     return order[:affordable], order[affordable:]

@@ -1,7 +1,7 @@
-"""The files of a suite's nights: a record of each night, and the user's decisions.
+"""Read and write the files of a suite's nights: a record of each night, and the user's decisions.
 
-They are <output_dir>/nights/<suite>/<night>.json (and .md) and decisions.jsonl. The launcher writes the record before
-each run starts and after it ends, so that a killed launcher can resume the night.
+The files are <output_dir>/nights/<suite>/<night>.json (and .md) and decisions.jsonl. The launcher writes the record
+before each run starts and after each run ends, so that a night can be resumed after its launcher was killed.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from benchmarks.runs.runfolder import write_atomically
 
 NIGHT_FORMAT = "%Y%m%dT%H%M%SZ"
 DECISIONS = "decisions.jsonl"
-# Within this time, the same command resumes a night that a crash interrupted. Later it starts a new night.
+# For this long, the same command resumes an interrupted night. After that, it starts a new night.
 RESUMED_WITHIN_HOURS = 12.0
-MOST_SHOWN = 5  # problems with folders or records that cannot be read
+MOST_SHOWN = 5  # how many unreadable folders or records a report names
 
 
 class Records:
-    """The records of one suite below one folder of runs."""
+    """The records of one suite in one folder of runs."""
 
     def __init__(self, output_dir: Path, suite: str) -> None:
         self.suite = suite
@@ -41,7 +41,7 @@ class Records:
         return self.folder / f"{night}.json"
 
     def new_night(self) -> str:
-        """Return an unused name for a night, which sorts by time."""
+        """Return an unused name for a night. Names of later nights sort after names of earlier nights."""
         while self.path(night := time.strftime(NIGHT_FORMAT, time.gmtime())).exists():
             time.sleep(0.1)
         return night
@@ -53,7 +53,7 @@ class Records:
         return read_record(self.path(night), NightReport, "night", "")
 
     def read_newest(self) -> tuple[list[NightReport], list[str]]:
-        """Return the newest records, oldest first, and a message for each record that cannot be read."""
+        """Return the newest records, oldest first, and a message for each record that could not be read."""
         found, problems = [], []
         for night in self.nights()[-MOST_NIGHTS:]:
             try:
@@ -68,7 +68,7 @@ class Records:
             write_atomically(self.path(report.night).with_suffix(".md"), markdown(report).encode())
 
     def unfinished(self, site: str, slowed_by: float) -> NightReport | None:
-        """Return the latest night if its launcher stopped before the night was complete; otherwise None."""
+        """Return the latest night if its launcher stopped too early and it can be resumed, otherwise None."""
         reports, _ = self.read_newest()
         for report in reversed(reports):
             if (report.site, report.slowed_by) == (site, slowed_by):
@@ -93,7 +93,7 @@ class Records:
         return acceptance
 
     def accepted(self) -> tuple[list[Acceptance], list[str]]:
-        """Return the decisions, the oldest first, and a message for each line that cannot be read."""
+        """Return the user's decisions, the oldest first, and a message for each line that could not be read."""
         path = self.folder / DECISIONS
         found: list[Acceptance] = []
         problems = []

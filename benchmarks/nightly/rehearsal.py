@@ -1,7 +1,7 @@
-"""A rehearsal: a simulated history of one cell, made from one real run and judged night by night by the rule.
+"""Rehearse the nightly rule: simulate the history of one cell from one real run, and judge it night by night.
 
-It shows every verdict before a suite has enough nights. Each simulated run is the real run with a scaled step time.
-The simulated runs have no folder, so they never enter a history.
+This shows every verdict before a suite has enough nights. A simulated run is the real run with a scaled step time. It
+has no folder, so it never enters a history.
 """
 
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ from benchmarks.runs.finished_run import FinishedRun, changed
 from benchmarks.text import columns, percent_text
 
 MARK = "rehearsed"
-# Differences from the usual step time in percent: a quiet machine that varies by 0.15% from night to night.
+# Differences from the usual step time, in percent. They simulate a quiet machine with 0.15% noise between nights.
 HISTORY = (0.12, -0.16, 0.05, -0.08, 0.2, -0.14, 0.03, -0.21, 0.15, 0.04)
 USUAL = (0.07, -0.1, 0.02)
 SLOW, FAST = (5.1, 4.9, 5.0), (-5.1, -4.9, -5.0)
-NOISY = 50  # times the usual differences: too much noise for any gate
+NOISY = 50  # multiplies the usual differences; with this much noise, no gate can work
 
 
 class Act(NamedTuple):
-    """One simulated night: what happens, and its step times as differences from the usual step time in percent."""
+    """One simulated night: what happens, and the step times of its runs as percent above the usual step time."""
 
     what: str
     percent: float
     reruns: Sequence[float] = USUAL
     status: str = "valid"
-    noise: float = 1.0  # times the differences of HISTORY
+    noise: float = 1.0  # multiplies the differences in HISTORY
 
 
 ACTS = (
@@ -53,7 +53,7 @@ ACTS = (
 
 
 class Real(NamedTuple):
-    """The run that the simulated nights are scaled from."""
+    """The real run from which all simulated runs are scaled."""
 
     cell: Cell
     run: FinishedRun
@@ -68,7 +68,7 @@ class RehearsedNight(NamedTuple):
 
 
 def newest_real(suite: str, cells: Sequence[Cell], output_dir: Path) -> Real | None:
-    """Return a run that can be scaled, from the newest night that has such a run."""
+    """Return a real run that can be scaled, from the newest night that has one; None if no night has one."""
     by_name = {cell.name: cell for cell in cells}
     reports, _ = Records(output_dir, suite).read_newest()
     for report in reversed(reports):
@@ -88,7 +88,7 @@ def play(
     real: Real, suite: str, watched: Sequence[WatchedMetric], must_detect: float | None = None
 ) -> list[RehearsedNight]:
     """Return every simulated night. Each is judged with the verdicts of the nights before it."""
-    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # a rehearsal changes these
+    times = [one for one in watched if one.gates and one.metric.name in CONTROLLED]  # scaling changes these
     cell = real.cell._replace(is_control=False)
     past: list[FinishedRun] = []
     reports: list[NightReport] = []
@@ -117,7 +117,7 @@ def play(
 
 
 def rehearsal_text(suite: str, real: Real, played: Sequence[RehearsedNight]) -> str:
-    """Return the table of nights and the reasons for the verdicts. Lines with figures are marked as rehearsed."""
+    """Return the table of nights and the reasons for the verdicts. Each line with a metric is marked as rehearsed."""
     rows = [
         ("NIGHT", "NOW", "CHANGE (90% INTERVAL)", "VERDICT", "EXIT CODE"),
         (f"{MARK} 1-{len(HISTORY)}: {ACTS[0].what}", "-", "-", NO_VERDICT, str(played[0].exit_code)),

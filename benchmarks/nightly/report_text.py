@@ -1,4 +1,4 @@
-"""A night as text: the report for the screen and as Markdown, and the changes it could not see. Pure."""
+"""Format the report of a night for the screen and as Markdown, with the changes that it could not detect. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from benchmarks.text import (
 from benchmarks.verdict import Verdict
 
 SHOWN_LEFT_OUT = 4
-USUAL_PLACE = "results"  # the folder of the runs if --output_dir is not passed
+USUAL_PLACE = "results"  # the default of --output_dir
 NO_VERDICT = "no verdict yet"
 COMPARED = "compare.py may show other figures, because it uses every run of this night and of earlier nights"
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 
 def value_text(metric: Metric, value: float | None) -> str:
-    """Return a value with its unit. A ratio is shown as its difference from 1 in percent."""
+    """Return a value with its unit. A ratio is shown as percent above 1."""
     if value is None:
         return "-"
     if metric.unit == "s":
@@ -48,7 +48,7 @@ def change_text(one: MetricJudgement) -> str:
 
 
 def slowed_text(report: NightReport) -> str:
-    """Return a note that the night was slowed on purpose; empty if it was not."""
+    """Return a note if the night was slowed on purpose, otherwise an empty text."""
     return f"slowed on purpose by {report.slowed_by:.0%}: a trial of the gate" if report.slowed_by else ""
 
 
@@ -57,14 +57,14 @@ def refused_text(cell: str) -> str:
 
 
 def verdict_text(one: MetricJudgement | CellReport) -> str:
-    """Return the verdict; a confirmed `worse` that decides the exit code is a regression."""
+    """Return the verdict. A confirmed `worse` that decides the exit code is marked as a regression."""
     if one.is_regression and (isinstance(one, CellReport) or one.gates):
         return f"{one.verdict} (regression)"
     return str(one.verdict)
 
 
 def headline(report: NightReport) -> str:
-    """Return the whole night in one line."""
+    """Return the verdict of the night and the counts of its cells in one line."""
     start = f"suite {report.suite}, night {report.night}"
     if report.blind_below_percent is not None:
         start = f"BLIND: changes below {percent_text(report.blind_below_percent)} cannot be seen · {start}"
@@ -79,7 +79,7 @@ def headline(report: NightReport) -> str:
 
 
 def blind_rows(report: NightReport) -> Rows:
-    """Return rows about the blind cells: the reasons, what helps, and a command; empty if no cell is blind."""
+    """Return rows about cells that cannot detect what the suite needs: why, what helps, and a command."""
     blind = report.blind_below_percent
     if blind is None:
         return []
@@ -129,14 +129,14 @@ def rows(cell: CellReport) -> list[tuple[str, ...]]:
 
 
 def details(cell: CellReport) -> Rows:
-    """Return the facts about a cell that the table does not show. The page of a night shows them as well."""
+    """Return the facts about a cell that the table omits. The HTML page of a night shows them too."""
     rows = _labelled(
         "run", [f"{cell.run_id or 'none'}, {cell.status}", *(f"- {reason}" for reason in folded(cell.reasons))]
     )
     rows += _labelled("new baseline", cell.new_baseline)
     for one in cell.judgements:
         if _waits(cell) and is_short(one):
-            continue  # first_verdicts reports the missing nights of all metrics in one line
+            continue  # first_verdicts reports in one line that all metrics need more nights
         since = [f"since night {one.since}"] if one.since else []
         first, *again = (value_text(one.metric, value) for value in (one.latest, *one.confirmations))
         runs = [f"first run: {first}; re-runs: {', '.join(again)}"] if again else []
@@ -151,7 +151,7 @@ def details(cell: CellReport) -> Rows:
 
 
 def end(report: NightReport) -> Rows:
-    """Return the facts about the night as a whole."""
+    """Return the facts about the whole night."""
     budget = report.budget
     used = f"{budget.used} of {budget.allowed} that were allowed"
     return [
@@ -166,7 +166,7 @@ def end(report: NightReport) -> Rows:
 
 
 def _why_exit_code(report: NightReport) -> str:
-    """Return the reason for the exit code, and its cells. The order is that of `night.exit_code`."""
+    """Return why the night has its exit code, and the cells that decided it. The order is that of night.exit_code."""
     if report.exit_code == EXIT_VALID:
         return "no regression was seen"
     cells = report.cells
@@ -182,7 +182,7 @@ def _why_exit_code(report: NightReport) -> str:
 
 
 def next_commands(report: NightReport) -> list[str]:
-    """Return a command for each regression, which compares it with earlier nights, and for each failed run."""
+    """Return a command per regression, which compares it with earlier nights, and a command per failed run."""
     place = report.history[0] if report.history else USUAL_PLACE
     where = "" if place == USUAL_PLACE else f" --output_dir={place}"
     found = []
@@ -197,7 +197,7 @@ def next_commands(report: NightReport) -> list[str]:
 
 
 def first_verdicts(report: NightReport) -> list[str]:
-    """Return a line for the cells with too few nights: how many they have, and when the first verdict comes."""
+    """Return lines about cells with too few nights: how many they have, and when their first verdict comes."""
     waiting: dict[int, list[str]] = {}  # nights that count -> cells
     for cell in filter(_waits, report.cells):
         waiting.setdefault(_nights_so_far(report, cell), []).append(cell.cell)
@@ -210,13 +210,13 @@ def first_verdicts(report: NightReport) -> list[str]:
 
 
 def _nights_so_far(report: NightReport, cell: CellReport) -> int:
-    """Return how many nights of a waiting cell count toward its baseline, including this night if it counts."""
+    """Return how many nights count for the baseline of a waiting cell, including the latest night if it counts."""
     needed = max(one.nights_needed or 0 for one in cell.judgements)
     return FEWEST_BASELINE_NIGHTS - needed + int(cell.status == "valid" and not report.slowed_by)
 
 
 def _waits(cell: CellReport) -> bool:
-    """Return whether the cell has too few nights for a verdict on any gated metric."""
+    """Return whether the cell has too few nights for a verdict on any gating metric."""
     return bool(cell.judgements) and all(is_short(one) for one in cell.judgements if one.gates)
 
 
@@ -257,7 +257,7 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
 
 
 def night_notes(cells: Sequence[CellReport]) -> list[str]:
-    """Return the notes that follow from all cells together."""
+    """Return the notes that depend on several cells."""
     judged = [cell for cell in cells if cell.judgements]
     notes = []
     if len(judged) > 1 and all(cell.is_regression for cell in judged):

@@ -1,12 +1,12 @@
-"""The rule that turns the nights of one metric into a verdict with a reason. Pure.
+"""The rule that judges one metric of a night by earlier nights, and gives a reason. Pure.
 
-The rule compares logarithms, so differences are ratios. Each night is one value, because the steps and re-runs of a
-night are not independent. `tests/simulate.py` prints how often the rule is wrong.
+The rule compares logarithms, so differences are ratios. Each night counts as one value, because the runs of one night
+are not independent. `tests/simulate.py` prints how often the rule is wrong.
 
-1. Screen: a t test of the latest night against the baseline nights. If the difference is significant, the night is
-   suspect. If the control cell moved in the same direction, the verdict is `inconclusive`: the whole night was slow.
-2. Confirm: the same test of the median of 3 re-runs, with a smaller p. If significant, it is `worse` or `better`.
-3. Otherwise the night is `same` if the interval of the last 3 nights is within the margin, or else `inconclusive`.
+1. Screen: a t test compares the latest night with the baseline. If the difference is significant, the night is
+   suspect. If the control cell changed in the same direction, the verdict is `inconclusive`: the whole night differs.
+2. Confirm: the same test with a smaller p compares the median of 3 re-runs. If significant: `worse` or `better`.
+3. Otherwise the verdict is `same` if the interval of the last 3 nights is within the margin; if not, `inconclusive`.
 """
 
 import math
@@ -18,34 +18,34 @@ from benchmarks.nightly.values import Direction, RuleVerdict, Suspicion
 from benchmarks.text import percent_text, plural
 from benchmarks.verdict import Verdict
 
-BASELINE_NIGHTS = 20  # a month of working days: enough to estimate the noise, and recent if the machine ages
-FEWEST_BASELINE_NIGHTS = 10  # the smallest change that a t test on 5 nights detects is 1.5 times larger
-RECENT_NIGHTS = 3  # the verdict `same` needs the mean of these nights, so the baseline excludes them
-CONFIRMATIONS = 3  # the median of 3 re-runs withstands one outlier
+BASELINE_NIGHTS = 20  # a month of working days: enough to estimate the noise, and recent enough if the machine ages
+FEWEST_BASELINE_NIGHTS = 10  # with only 5 nights, a change must be 1.5 times as large to be detected
+RECENT_NIGHTS = 3  # the verdict `same` is about the mean of these nights, so the baseline excludes them
+CONFIRMATIONS = 3  # the number of re-runs; one outlier hardly changes the median of 3
 SCREEN_P = 0.05  # a false suspicion costs only re-runs
-CONFIRM_P = 0.005  # in simulations, screen and confirmation give fewer than 0.5% false alarms per night and cell
-CLIP_DEVIATIONS = 2.5  # a baseline night further from the median is moved to this distance
-OUTLIERS = 0.15  # share of the baseline nights; if clipping would change more, they are noise, not outliers
-LEAST_NOISE = 0.001  # run medians of one day differ by 0.1% on a typical cluster of MLPerf v5.1
+CONFIRM_P = 0.005  # in simulations, both tests together give under 0.5% false alarms per night and cell
+CLIP_DEVIATIONS = 2.5  # a baseline night further from the median counts as if it were at this distance
+OUTLIERS = 0.15  # if clipping would change a larger share of the nights, they are noise, not outliers
+LEAST_NOISE = 0.001  # on a typical cluster of MLPerf v5.1, medians of runs of one day differ by 0.1%
 RELEVANT = 0.005  # smaller changes are never suspect
 MARGIN = 0.01  # changes within the margin are `same`
-CONFIDENCE = 0.90  # of every interval: two one-sided tests at 5%
+CONFIDENCE = 0.90  # for every interval; corresponds to two one-sided tests at 5%
 POWER = 0.80  # the probability of detecting the smallest detectable change
 
 
 class Level(NamedTuple):
-    """The level that the latest night is compared with."""
+    """The level of the baseline, with which the latest night is compared."""
 
-    centre: float  # logarithm
-    deviation: float  # standard deviation from night to night, as a share of the level
+    centre: float  # as a logarithm
+    deviation: float  # the standard deviation between nights, as a logarithm
     nights: int
 
     def error(self, variance: float = 1.0) -> float:
-        """Return the standard error of a distance from the centre; `variance` is relative to that of one night."""
+        """Return the standard error of a distance from the centre. `variance` is relative to that of one night."""
         return self.deviation * math.sqrt(variance + 1 / self.nights)
 
     def p(self, distance: float) -> float:
-        """Return the one-sided probability of this distance or a larger one by chance."""
+        """Return the one-sided probability that chance causes this distance or a larger one."""
         from scipy.special import stdtr
 
         return float(stdtr(self.nights - 1, -abs(distance) / self.error()))
@@ -61,7 +61,7 @@ class Level(NamedTuple):
 
 
 class Test(NamedTuple):
-    """One distance from the level, in logarithms."""
+    """The distance of one value from the level, as a logarithm, and its p."""
 
     of: str
     distance: float
@@ -73,11 +73,11 @@ class Test(NamedTuple):
 
 
 def level_of(logs: Sequence[float]) -> Level:
-    """Return the mean and the spread of the baseline nights, with outliers clipped.
+    """Return the mean and the spread of the baseline nights, after outliers are clipped.
 
-    If there are many outliers, as in a bimodal baseline, nothing is clipped, because the next
-    night can be as far from the median.
-    Clipping makes the spread too small. The factor 1 + 1/n corrects it for 10 to 20 nights (by simulation).
+    If there are many outliers, as with two alternating speeds, nothing is clipped, because the next night may be
+    equally far from the median. Clipping makes the spread too small; the factor 1 + 1/n corrects this for 10 to 20
+    nights (by simulation).
     """
     middle = statistics.median(logs)
     unit = max(1.4826 * statistics.median(abs(log - middle) for log in logs), LEAST_NOISE)
@@ -101,7 +101,7 @@ def judge(
     """Return the verdict on the latest night, `recent[-1]`. All values are above 0.
 
     `reruns` is None before any re-run, and empty if no re-run is possible. `alarm` is the verdict of an open alarm,
-    which needs no new confirmation. `control` is the logarithm of the control cell's change; None: it did not change.
+    which needs no new re-runs. `control` is the control cell's change as a logarithm, or None if it did not change.
     """
     if len(baseline) < FEWEST_BASELINE_NIGHTS:
         count = len(baseline)
@@ -129,7 +129,7 @@ def judge(
 def _confirm(
     level: Level, nights: Sequence[float], reruns: Sequence[float], screen: Test, direction: Direction
 ) -> RuleVerdict:
-    # The median of the re-runs counts as one night, because re-runs of one night are not independent.
+    # The median of the re-runs counts as one night, because re-runs in one night are not independent.
     middle = statistics.median(reruns)
     confirm = _test(f"the median of {len(reruns)} re-runs is", level, middle, direction)
     if confirm.passes(CONFIRM_P) and confirm.distance * screen.distance > 0:
@@ -148,7 +148,7 @@ def screen_distance(baseline: Sequence[float], latest: float) -> float | None:
 
 
 def smallest_detectable(level: Level, direction: Direction) -> float:
-    """Return the smallest change, as a logarithm, that its first night confirms with a probability of 80%."""
+    """Return the smallest change, as a logarithm, that one night detects and confirms with a probability of 80%."""
     limit = level.quantile(1 - CONFIRM_P / _sides(direction)) + level.quantile(POWER)
     return max(limit * level.error(), math.log1p(RELEVANT))
 
@@ -168,7 +168,7 @@ def _side(test: Test, direction: Direction) -> Verdict:
 
 
 def _same_or_not(level: Level, nights: Sequence[float], direction: Direction, reruns: int = 0) -> RuleVerdict:
-    """Return `same` if the interval of the recent nights' mean is within the margin, or `inconclusive` if not."""
+    """Return `same` if the interval of the recent nights' mean is within the margin, otherwise `inconclusive`."""
     of = "the latest night is" if len(nights) == 1 else f"the mean of the last {len(nights)} nights is"
     mean = _test(of, level, statistics.fmean(nights), direction)._replace(variance=1 / len(nights))
     suspicion = Suspicion.REFUTED if reruns else Suspicion.NONE

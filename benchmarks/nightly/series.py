@@ -1,14 +1,14 @@
 """Divide the earlier nights of a cell into its baseline, the recent nights, and nights that are excluded. Pure.
 
-A night counts if its run is valid, comparable and not slowed on purpose, and if its benchmark, environment and
-machine are those of the latest run. The report lists every other run, and what changed when a new baseline begins.
+A night counts if its run is valid, comparable and not slowed on purpose, and has the same benchmark, environment and
+machine as the latest run. The report lists every other run, and what changed when a new baseline begins.
 
-The newest baseline night is 3 nights old, because the latest 3 nights are judged together. If the history is short,
-the gap is smaller: ten nights are a baseline, and the eleventh is judged.
+The newest baseline night is 3 nights old, because the rule judges the latest 3 nights together. A short history
+shortens this gap: ten nights form a baseline, and the eleventh is judged.
 
-A baseline excludes suspect nights that re-runs neither confirmed nor refuted. An alarm opens with the first
-confirmed `worse` or `better`. While it is open, the baseline stays fixed. It closes after a night of `same`, after 3
-nights in a row without suspicion, or when a new level is accepted: by the user, or if it was `better` for 10 nights.
+A baseline excludes suspect nights that re-runs neither confirmed nor refuted. The first confirmed `worse` or `better`
+opens an alarm, and the baseline stays fixed while the alarm is open. The alarm closes after a `same` night, after 3
+nights in a row without suspicion, or with a new level: the user accepts it, or it was `better` for 10 nights.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,9 +22,9 @@ from benchmarks.text import reasons_text
 from benchmarks.values import Value
 from benchmarks.verdict import Verdict
 
-MOST_NIGHTS = 100  # earlier nights to read; the rule needs about 30, and more while an alarm is open
-MOST_SHOWN = 60  # nights in a record
-CALM_NIGHTS = 3  # this number of nights in a row without suspicion closes an alarm
+MOST_NIGHTS = 100  # the most earlier nights to read; the rule needs about 30, or more while an alarm is open
+MOST_SHOWN = 60  # the most nights in a record
+CALM_NIGHTS = 3  # after this many nights in a row without suspicion, an alarm closes
 OLDER_LEVEL = "before the accepted level"
 OLDER = "older than the baseline"
 DURING = "while an alarm was open"
@@ -37,14 +37,14 @@ class Past(NamedTuple):
 
     night: str
     entry: FinishedRun
-    left_out: str  # why the night is excluded for every metric; empty: it counts
+    left_out: str  # why the night is excluded for every metric; empty: it is not excluded
 
 
 class Series(NamedTuple):
-    """The earlier nights of a cell, oldest first."""
+    """The earlier nights of a cell, oldest first, and why a new baseline begins."""
 
     nights: list[Past]
-    new_baseline: list[str]  # what changed since the newest comparable night
+    new_baseline: list[str]  # what changed since the latest comparable night
 
 
 def series(
@@ -53,7 +53,7 @@ def series(
     """Return the earlier nights of a cell from `runs`. A change of a kind in `across` does not exclude a night."""
     of_cell = [one for one in runs if (one.labels.suite, one.labels.cell) == (suite, cell)]
     firsts = [one for one in of_cell if one.labels.role == "night"]
-    # If a night was started twice, its newest valid run sorts last and replaces the others.
+    # If a night was started twice, its newest valid run is the last in this order, and replaces the other runs.
     firsts.sort(key=lambda one: (one.status == "valid", one.started))
     before = latest.labels.night or ""
     earlier = {night: one for one in firsts if (night := one.labels.night or "") < before}
@@ -97,30 +97,30 @@ def left_out_points(found: Series) -> list[NightPoint]:
 class PastNight(Value, frozen=True):
     """One night of one metric."""
 
-    value: float  # from the first run: with values of re-runs, the noise would look smaller than it is
-    verdict: Verdict | None = None  # on this metric; None if the night was never judged
+    value: float  # of the first run; with the values of re-runs, the noise would look too small
+    verdict: Verdict | None = None  # the verdict on this metric; None: the night was never judged
     suspicion: Suspicion = Suspicion.NONE
-    accepted: bool = False  # the user accepted the level of this night as the new level
+    accepted: bool = False  # whether the user accepted this night's level as the new level
     left_out: str = ""  # why the night never counts, such as a deliberate slowdown
 
 
 class Alarm(NamedTuple):
-    first: int  # position of the night that opened the alarm
+    first: int  # the position of the night that opened the alarm
     verdict: Verdict
     frozen: int  # while the alarm is open, the baseline ends before this position
 
 
 class Division(NamedTuple):
-    """Positions of nights in the series, oldest first; the latest night is the last of `recent`."""
+    """The positions of nights in a series, oldest first. The latest night is the last position in `recent`."""
 
     baseline: list[int]
     recent: list[int]
-    left_out: dict[int, str]  # every other night, with the reason
+    left_out: dict[int, str]  # position of every other night -> why it is excluded
     alarm: Alarm | None = None
 
 
 def divide(nights: Sequence[PastNight]) -> Division:
-    """Return which nights are used to judge the last of `nights`, which are sorted from the oldest."""
+    """Return how each night is used to judge the last night. `nights` are sorted, the oldest first."""
     *earlier, _ = nights
     latest = len(earlier)
     left_out = {n: night.left_out for n, night in enumerate(earlier) if night.left_out}
@@ -138,7 +138,7 @@ def divide(nights: Sequence[PastNight]) -> Division:
 
 
 def _course(earlier: Sequence[PastNight]) -> tuple[int, Alarm | None, dict[int, str]]:
-    """Return the first night of the current level, the open alarm, and the nights that no baseline may contain."""
+    """Return where the current level begins, the open alarm, and the nights that no baseline may contain."""
     first, calm = 0, 0
     alarm: Alarm | None = None
     excluded: dict[int, str] = {}

@@ -1,7 +1,7 @@
 """Expand a suite into its cells, each a request with a stable name, and define the metrics that it may watch. Pure.
 
-The name of a cell identifies its history, so it is made only from the cell's own request. It stays the same when the
-suite gets another cell. If a name comes to mean another benchmark, series.py detects that from the runs.
+The name of a cell identifies its history. The name depends only on the cell's own request, so it stays the same when
+the suite gets another cell. If a name comes to mean another benchmark, series.py detects this from the runs.
 """
 
 import re
@@ -15,7 +15,7 @@ from benchmarks.request.resolve import LISTED, NUMBERS, Request, requests_of
 from benchmarks.runs.finished_run import FinishedRun
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-SILENT = (("task", "pretrain"), ("pgle", "off"))  # default values, which the name of a cell omits
+SILENT = (("task", "pretrain"), ("pgle", "off"))  # values that the name of a cell omits, because they are defaults
 
 SECONDS = "seconds_per_step"
 EXCESS = "excess"
@@ -29,7 +29,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(name="memory_bytes", title="memory", unit="bytes", direction="lower"),
     )
 }
-# A slow night changes these metrics of the control cell in the same proportion.
+# If a whole night is slow, these metrics of the control cell change in the same proportion.
 CONTROLLED = (SECONDS, "tokens_per_second_per_gpu")
 USUAL = {SECONDS: "gate", EXCESS: "watch"}
 
@@ -49,7 +49,7 @@ class WatchedMetric(NamedTuple):
 
 
 def value_of(entry: FinishedRun, metric: Metric) -> float | None:
-    """Return a run's value of a metric if it is above 0, otherwise None. The excess is judged as mean over median."""
+    """Return a run's value of a metric, or None if it is not above 0. The excess is judged as mean / median."""
     value: float | None = getattr(entry.metrics, metric.name)
     if value is not None and metric.name == EXCESS:
         value += 1
@@ -57,7 +57,7 @@ def value_of(entry: FinishedRun, metric: Metric) -> float | None:
 
 
 def watched(suite: Suite) -> list[WatchedMetric]:
-    """Return the metrics that a suite judges; those that decide the exit code come first."""
+    """Return the metrics that a suite judges, first those that decide the exit code."""
     for name in suite.metrics:
         if name not in METRICS:
             raise _refusal(suite, "metrics", f"watches an unknown metric '{name}': {nearest(name, METRICS)}")
@@ -70,11 +70,11 @@ def watched(suite: Suite) -> list[WatchedMetric]:
 
 
 def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
-    """Return every cell of a suite at a site, in order. Raise RequestError if the suite is invalid."""
+    """Return every cell of a suite at a site, in order. Raise RequestError if the suite is not valid."""
     refuse_budget(suite.rerun_budget, f"{file_of(suite)}: rerun_budget")
     every = [cell for block in suite.matrix for cell in _cells_of(suite, block, site, slowdown)]
     for rule in suite.exclude:
-        if not any(_matches(cell.request, rule) for cell in every):  # a mistyped rule would exclude nothing
+        if not any(_matches(cell.request, rule) for cell in every):  # a mistyped rule would silently exclude nothing
             raise _refusal(suite, "exclude", f"excludes a cell that does not exist: {dict(rule)}")
     found = [cell for cell in every if not any(_matches(cell.request, rule) for rule in suite.exclude)]
     if not found:
@@ -94,7 +94,7 @@ def cells(suite: Suite, site: str, slowdown: float = 0.0) -> list[Cell]:
 
 
 def refuse_budget(budget: int, where: str) -> None:
-    """Refuse a budget that is too small to confirm one suspicion: its re-runs would be wasted."""
+    """Raise RequestError if a budget cannot confirm even one suspicion, because its re-runs would be wasted."""
     if 0 < budget < CONFIRMATIONS:
         raise RequestError(
             f"{budget} re-run{'' if budget == 1 else 's'} per night cannot confirm a suspicion, which needs "
@@ -106,8 +106,8 @@ def refuse_budget(budget: int, where: str) -> None:
 
 
 def _cells_of(suite: Suite, block: Matrix, site: str, slowdown: float) -> Iterator[Cell]:
-    """Yield every combination of the lists of a block, before any exclusion."""
-    settings = {  # as a user types them after --set=KEY=
+    """Yield a cell for every combination of the lists in a block, before exclusions."""
+    settings = {  # values in the form of --set=KEY=VALUE
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in block.settings.items()
     }
     rest = {"site": site, "steps": block.steps, "window": block.window, "data": block.data, "settings": settings}

@@ -9,19 +9,19 @@ from benchmarks.values import Scalar, Value
 from benchmarks.verdict import Verdict
 
 UsedAs = Literal["baseline", "recent", "latest", "left out"]
-Direction = Literal["lower", "higher", "same"]  # which values are better; same: any change is worse
+Direction = Literal["lower", "higher", "same"]  # which values are better; `same`: any change is worse
 
-Names = str | list[str] | None  # one value of a flag, several, or the recipe's value
+Names = str | list[str] | None  # one value of a flag, or several values; None: the recipe's value
 Numbers = str | int | list[str | int] | None
 Watch = Literal["gate", "watch", "none"]
 
 
 class Suspicion(StrEnum):
-    """The state of a night's suspicion after the screen and the re-runs."""
+    """The suspicion about a night after the screen and the re-runs."""
 
     NONE = "none"
-    OPEN = "open"  # suspect; re-runs have to confirm or refute it
-    SHARED = "shared"  # suspect; the control cell moved too
+    OPEN = "open"  # suspect, until re-runs confirm or refute it
+    SHARED = "shared"  # suspect, but the control cell changed too
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
 
@@ -42,7 +42,7 @@ class Matrix(Value, frozen=True):
     steps: Annotated[int, msgspec.Meta(gt=0)] | None = None
     window: str | None = None
     data: str | None = None
-    settings: dict[str, Scalar] = {}  # keys and values as for --set
+    settings: dict[str, Scalar] = {}  # keys and values as in --set
 
 
 class Suite(Value, frozen=True):
@@ -53,13 +53,13 @@ class Suite(Value, frozen=True):
     matrix: Annotated[list[Matrix], msgspec.Meta(min_length=1)]
     source: str
     date: str
-    site: str | None = None  # used without --site
+    site: str | None = None  # the default of --site
     control: str | None = None  # the name of the cell that shows whether a whole night was slow
-    exclude: list[dict[str, str | int]] = []  # a cell is excluded if it matches every key of one of these
+    exclude: list[dict[str, str | int]] = []  # a cell is excluded if it matches all keys of one of these
     metrics: dict[str, Watch] = {}  # added to the default metrics
-    rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # most re-runs in one night, for all cells together
-    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # may change in one baseline
-    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = None  # percent; a night must detect such a change
+    rerun_budget: Annotated[int, msgspec.Meta(ge=0)] = 12  # the most re-runs of all cells in one night
+    baseline_across: list[Literal["benchmark", "environment", "machine"]] = []  # what may change within a baseline
+    must_detect: Annotated[float, msgspec.Meta(gt=0)] | None = None  # in percent; a night must detect such a change
 
 
 class Metric(Value, frozen=True):
@@ -78,29 +78,29 @@ class NightPoint(Value, frozen=True):
     run_id: str
     value: float
     used_as: UsedAs
-    why: str = ""  # the reason for its exclusion
+    why: str = ""  # why the night is excluded
 
 
 class RuleVerdict(Value, frozen=True):
-    """The rule's verdict on the latest night. Percentages are relative to the baseline; a positive one is larger."""
+    """The rule's verdict on the latest night. Percentages are relative to the baseline and positive above it."""
 
     verdict: Verdict
-    why: str  # the verdict in one sentence, with its figures
+    why: str  # the reason for the verdict in one sentence, with its metrics
     suspicion: Suspicion = Suspicion.NONE
     baseline: float | None = None
     baseline_nights: int = 0
-    effect_percent: float | None = None  # in the test that decided: the latest night, its re-runs, or recent nights
-    low_percent: float | None = None  # 90% interval
+    effect_percent: float | None = None  # of the value in the test that decided (see `now`)
+    low_percent: float | None = None  # the ends of the 90% interval
     high_percent: float | None = None
-    p: float | None = None  # in the test that decided
-    noise_percent: float | None = None  # standard deviation from night to night
-    smallest_detectable_percent: float | None = None  # confirmed in its first night in 4 of 5 cases
-    nights_needed: int | None = None  # nights missing from the baseline
+    p: float | None = None  # of the test that decided
+    noise_percent: float | None = None  # the standard deviation between nights
+    smallest_detectable_percent: float | None = None  # detected and confirmed in its first night in 4 of 5 cases
+    nights_needed: int | None = None  # how many more nights the baseline needs
 
 
 class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
     metric: Metric
-    gates: bool  # whether it decides the exit code; otherwise it is watched
+    gates: bool  # whether the metric decides the exit code; otherwise it is only watched
     latest: float | None = None
     confirmations: list[float] = []
     points: list[NightPoint] = []
@@ -108,12 +108,12 @@ class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
 
     @property
     def is_regression(self) -> bool:
-        """Whether re-runs have confirmed that this metric is worse."""
+        """Return whether re-runs have confirmed that this metric is worse."""
         return self.verdict is Verdict.WORSE and self.suspicion is Suspicion.CONFIRMED
 
     @property
     def now(self) -> float | None:
-        """Return the value behind the effect: from the latest run, its re-runs, or several nights together."""
+        """Return the value that the effect belongs to: of the latest run, of its re-runs, or of recent nights."""
         if self.baseline is None or self.effect_percent is None:
             return self.latest
         return self.baseline * (1 + self.effect_percent / 100)
@@ -123,16 +123,16 @@ class CellReport(Value, frozen=True):
     cell: str
     title: str
     run_id: str | None
-    status: str  # of the latest run: valid, invalid, failed, missing, or running while the night continues
+    status: str  # valid, invalid, failed, missing, or `running` during the night
     reasons: list[str]
     verdict: Verdict = Verdict.NOT_TESTED
-    is_control: bool = False  # its verdict does not decide the exit code
-    new_baseline: list[str] = []  # changes since the previous night that make older nights not comparable
+    is_control: bool = False  # whether this is the control cell, whose verdict does not decide the exit code
+    new_baseline: list[str] = []  # why older nights are not comparable: what changed since the previous night
     rerun_ids: list[str] = []
     judgements: list[MetricJudgement] = []
     notes: list[str] = []
     left_out: list[NightPoint] = []  # excluded nights, each with the reason
-    failed_reruns: list[str] = []  # re-runs whose failure left a suspicion of a gating metric unconfirmed
+    failed_reruns: list[str] = []  # failed re-runs that left a suspicion about a gating metric unconfirmed
 
     @property
     def is_regression(self) -> bool:
@@ -140,11 +140,11 @@ class CellReport(Value, frozen=True):
 
 
 class Budget(Value, frozen=True):
-    """The number of re-runs in this night."""
+    """How many re-runs the night may start and has started."""
 
     allowed: int
     used: int
-    refused: list[str]  # suspect cells without re-runs
+    refused: list[str]  # suspect cells that got no re-runs
 
 
 class NightReport(Value, frozen=True):
@@ -159,19 +159,19 @@ class NightReport(Value, frozen=True):
     cells: list[CellReport] = []
     budget: Budget = Budget(allowed=0, used=0, refused=[])
     could_not_see: list[str] = []
-    history: list[str] = []  # the folders that earlier nights were read from
+    history: list[str] = []  # the folders from which earlier nights were read
     notes: list[str] = []
     site: str = "local"
-    slowed_by: float = 0.0  # --inject_slowdown of this night's runs
-    must_detect: float | None = None  # percent, from the suite
-    blind_below_percent: float | None = None  # smaller changes of a gating metric go unseen; None: not blind
+    slowed_by: float = 0.0  # the value of --inject_slowdown in this night's runs
+    must_detect: float | None = None  # in percent, from the suite
+    blind_below_percent: float | None = None  # a smaller change of a gating metric goes undetected; None: not blind
 
 
 class Acceptance(Value, frozen=True):
-    """The user's decision to accept the level of a night: later nights of the cell are compared with it."""
+    """The user's decision to accept the level of a night: later nights of the cell are compared with this level."""
 
     cell: str
-    night: str  # the newest night when the user decided
+    night: str  # the newest night at the time of the decision
     because: str
-    accepted_at: str  # UTC
+    accepted_at: str  # in UTC
     by: str
