@@ -1,1 +1,1 @@
-"""Many runs: an index with one row for each, filters, exports and archives. The index can always be recreated."""
+"""Handle many runs: an index with one row per run, filters, exports and archives. The index is always derived."""

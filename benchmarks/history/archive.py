@@ -1,8 +1,8 @@
-"""Archive runs as one file that another machine can check: RUNS.tar.gz with the sha256 of every file in it.
+"""Archive runs as one file that another machine can check: a .tar.gz that contains the sha256 of every file.
 
-The first member is SHA256SUMS, as for `sha256sum -c`; then come runs/NAME/... The same runs give the same bytes: no
-times, owners or modes are stored. Links, files whose name begins with a dot, and tensorboard/ (which is made from the
-steps) are excluded. Files are stored unchanged, because of their digests. Files with possible secrets are reported.
+The first member is SHA256SUMS, as for `sha256sum -c`. The other members are runs/NAME/... Equal runs give equal
+bytes, because times, owners and modes are not stored. Links, files with names that begin with a dot, and tensorboard/
+(which is made from the steps) are excluded. Other files are stored unchanged. Possible secrets in them are reported.
 """
 
 import gzip
@@ -23,7 +23,7 @@ from benchmarks.secret_rules import hidden_in_log
 
 SUMS, RUNS = "SHA256SUMS", "runs"
 LEFT_OUT = "tensorboard"
-SEARCHED_BYTES = 1 << 20  # at each end of a file, which is searched for secrets
+SEARCHED_BYTES = 1 << 20  # how much at each end of a file is searched for secrets
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _SUM = re.compile(r"([0-9a-f]{64})  (runs/[^/]+/.+)")
 _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError)
@@ -32,9 +32,9 @@ _NOT_SOUND = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueErr
 class ArchiveContents(NamedTuple):
     """The contents of an archive."""
 
-    sums: Mapping[str, str]  # path in the archive -> sha256
+    sums: Mapping[str, str]  # path in the archive -> sha256 of the file
     sums_sha256: str
-    size_bytes: int  # size of the unpacked files
+    size_bytes: int  # the size of the unpacked files
 
     @property
     def runs(self) -> list[str]:
@@ -46,12 +46,12 @@ class ArchiveContents(NamedTuple):
 
 class PackResult(NamedTuple):
     archived: ArchiveContents
-    skipped: list[str]  # paths of excluded files, such as links and files whose name begins with a dot
-    secrets: list[str]  # names in the archive of files with possible secrets
+    skipped: list[str]  # the paths of excluded files, such as links and files with names that begin with a dot
+    secrets: list[str]  # the names of archived files that may contain secrets
 
 
 def write_archive(folders: Sequence[Path], target: Path) -> PackResult:
-    """Write the archive atomically. Raise RequestError if the file already exists."""
+    """Write the archive atomically. Raise RequestError if the target already exists."""
     if target.exists():
         raise RequestError("the file already exists", where=str(target), why="choose another name, or move the file")
     sources, skipped = _sources(folders)
@@ -99,12 +99,12 @@ def _sources(folders: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return all paths below a folder except folders; links and devices are included."""
+    """Return all paths below a folder, including links and devices, but without folders."""
     return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
 def _holds_a_secret(path: Path) -> bool:
-    """Whether the first or the last part of a text file contains a possible secret. Binary files are not searched."""
+    """Return whether the first or last part of a text file may contain a secret. Binary files are not searched."""
     with path.open("rb") as stream:
         first = stream.read(SEARCHED_BYTES)
         if b"\0" in first:
@@ -115,7 +115,7 @@ def _holds_a_secret(path: Path) -> bool:
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:
-    """Return an entry without time and owner."""
+    """Return the tar entry of a file, without time and owner."""
     member = tarfile.TarInfo(name)
     member.size, member.mode = size, 0o644
     return member
@@ -130,14 +130,14 @@ def _sha256(path: Path) -> str:
 
 
 class UnpackResult(NamedTuple):
-    archived: ArchiveContents | None  # None if the archive has no readable SHA256SUMS
-    differences: list[str]  # one sentence for each file that differs; empty if the archive is intact
+    archived: ArchiveContents | None  # None: the archive has no readable SHA256SUMS
+    differences: list[str]  # a sentence for each file that differs; empty if the archive is intact
 
 
 def unpack(archive: Path, target: Path) -> UnpackResult:
-    """Unpack below `target` and check every file. Raise OSError if something cannot be read or written."""
+    """Unpack an archive below `target`, and check every file. Raise OSError if a file cannot be read or written."""
     try:
-        with gzip.open(archive) as stream:  # checks gzip's checksum at the end, which tar does not read
+        with gzip.open(archive) as stream:  # reads to the end to check gzip's checksum, which tar does not read
             while stream.read(1 << 20):
                 pass
         with tarfile.open(archive, "r:gz") as tar:
@@ -159,7 +159,7 @@ def unpack(archive: Path, target: Path) -> UnpackResult:
 
 
 def _write_plain(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Unpack a plain file below `target`. Python 3.11.2 has no filters, and later ones let links lead out of it."""
+    """Unpack one plain file below `target`. Python 3.11.2 has no tar filters, and later filters let links escape."""
     path = target / member.name.lstrip("/")
     data = tar.extractfile(member) if member.isfile() and ".." not in path.parts else None
     if data is None:

@@ -1,7 +1,7 @@
 """Export many runs as a table, CSV or JSON. Pure.
 
-CSV and JSON have every field of a FinishedRun. The table has one heading for all runs of the same work; the newest
-run is the last.
+CSV and JSON contain every field of a FinishedRun. The table has one heading for all runs of the same benchmark. Its
+newest run comes last.
 """
 
 import csv
@@ -22,7 +22,7 @@ NAMED = ("seconds/step", "95% interval", "tokens/s", "MFU")
 
 
 class RunListing(Value, frozen=True):
-    """The document of --json: the selected runs, and the conditions that selected them."""
+    """The document of --json: the runs that were selected, and the conditions that selected them."""
 
     folder: str
     where: list[str]
@@ -34,7 +34,7 @@ class RunListing(Value, frozen=True):
 
 
 def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
-    """Return the runs as a table. `every` has the paths of all runs in the folder, including runs not shown."""
+    """Return the runs as a table. `every` contains the paths of all runs in the folder, including runs not shown."""
     groups: dict[str, list[FinishedRun]] = {}
     for entry in listing.runs:
         of = entry.benchmark
@@ -47,7 +47,7 @@ def table_text(listing: RunListing, every: Collection[str] = ()) -> str:
     names = short_names([path for path in paths if "/" not in path], every)
     names |= {
         path: path for path in paths if path not in names
-    }  # only runs directly in the folder can be found by a part of their name
+    }  # the name of a run in a subfolder cannot be shortened
     for what, entries in sorted(groups.items(), key=lambda group: group[1][-1].started):
         rows = _rows(entries, names)
         lines += [printable(line) for line in (what, *rows, "")]  # a run may come from an untrusted source
@@ -64,7 +64,7 @@ def _rows(entries: Sequence[FinishedRun], names: Mapping[str, str]) -> list[str]
 
 
 def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
-    """Return the cells with seconds per step, their interval, tokens/s, and MFU with its convention and peak."""
+    """Return the cells of a row: seconds per step, their interval, tokens/s, and MFU with its convention and peak."""
     low, high = entry.metrics.seconds_low, entry.metrics.seconds_high
     peak = f"{entry.mfu.convention}, {entry.mfu.precision} {entry.mfu.peak_tflops or 0:.5g} TFLOP/s"
     return (
@@ -76,7 +76,7 @@ def _figures(entry: FinishedRun) -> tuple[str, str, str, str]:
 
 
 def _notes(entry: FinishedRun) -> list[str]:
-    """Return notes about a row that a reader needs to interpret it, and the labels of the run."""
+    """Return notes that a reader needs to interpret a row, and the labels of the run."""
     notes = [f"{entry.status}: {folded(entry.reasons)[0]}"] if entry.reasons and entry.status != "valid" else []
     notes += [f"not comparable: {reason}" for reason in entry.not_comparable]
     if entry.window.settling == "still moving":
@@ -107,9 +107,9 @@ def _closing(listing: RunListing) -> str:
 
 
 def as_csv(listing: RunListing) -> str:
-    """Return CSV (RFC 4180) with a header and a record for each run. Unknown values are empty fields.
+    """Return CSV (RFC 4180): a header, then a record for each run. Unknown values are empty fields.
 
-    An apostrophe precedes a text that a spreadsheet would interpret as a formula.
+    If a spreadsheet would interpret a text as a formula, the text gets an apostrophe as its first character.
     """
     out = io.StringIO()
     writer = csv.writer(out)

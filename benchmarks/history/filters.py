@@ -1,6 +1,6 @@
 """Conditions that select runs: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial. Pure.
 
-If a run does not have the value that a condition names, only `!=` matches it.
+If a run lacks the value that a condition names, only `!=` matches the run.
 """
 
 import re
@@ -12,8 +12,8 @@ from benchmarks.runs.finished_run import FinishedRun, field_of
 from benchmarks.values import Value
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
-# How values are compared. word: equal. order: in alphabetical order. number: by size. date: by the given part, so
-# 2026-11 is all of November. beginning, part: the value begins with it, contains it. any: one of several is equal.
+# How a run's value is compared. word: it is equal. order: alphabetically. number: by size. date: by the given part,
+# so 2026-11 is all of November. beginning, part: it begins with or contains the text. any: one tag is equal.
 Kind = Literal["word", "order", "number", "date", "beginning", "part", "any"]
 
 EXAMPLE = "--where='gpus>=64' --where=dtype=bf16,fp8"
@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 class Condition(Value, frozen=True):
-    """A condition on runs. With several values, = means any of them, and != means none of them."""
+    """A condition on runs. Several values: `=` matches a run with any of them, `!=` a run without all of them."""
 
     key: str
     operator: Operator
@@ -59,7 +59,7 @@ class Condition(Value, frozen=True):
 
 
 def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> Condition:
-    """Parse a condition. Raise RequestError with the expected form. `flag` is "" if the text is not from a flag."""
+    """Return the condition in a text. Raise RequestError with the expected form. `flag` is "" if there is no flag."""
     where = f"--{flag}" if flag else ""
 
     def refused(why: str) -> RequestError:
@@ -103,7 +103,7 @@ def _value_error(name: str, value: str) -> str:
 
 
 def sql_of(conditions: Sequence[Condition]) -> tuple[str, list[str | float]]:
-    """Return a SQL expression over the columns of the index, and its parameters."""
+    """Return a SQL expression over the columns of the index, and the expression's parameters."""
     parts, parameters = ["1"], list[str | float]()
     for condition in conditions:
         key = KEYS[condition.key]
@@ -129,7 +129,7 @@ def _sql_fits(key: Key, sign: Operator, value: str) -> tuple[str, list[str | flo
 
 
 def columns_of(entry: FinishedRun) -> tuple[str | float | None, ...]:
-    """Return a run's values of COLUMNS for SQL. If the start is not known, it is None."""
+    """Return a run's values of COLUMNS for SQL. A start time that is unknown becomes None."""
     row = [field_of(entry, column) for column in COLUMNS]
     tags = f"{SEPARATOR}{SEPARATOR.join(entry.labels.tags)}{SEPARATOR}" if entry.labels.tags else ""
     row[COLUMNS.index("tags")] = tags

@@ -1,9 +1,9 @@
 """An index of many runs in one SQLite file, so that a query over a hundred thousand runs takes about a second.
 
-The run folders are the source of truth. You can delete the index at any time, and Stepmark recreates it if it is
-missing, damaged or of another version. Opening the index finds new, changed and deleted folders with one stat each.
-That suffices because every file of a run is moved into place, which changes the time of its folder. If the index
-cannot be stored (no space, no locks on the file system), it is kept in memory.
+The run folders are the source of truth. You can delete the index at any time. Stepmark recreates it if it is missing,
+damaged or from another version. Opening the index finds new, changed and deleted folders with one stat per folder.
+One stat suffices, because every file of a run is moved into place, which changes the time of its folder. If the index
+cannot be stored (no space, no locks on the file system), Stepmark keeps it in memory.
 
 A run is in the folder itself or one level deeper (results/team/RUN). Files, hidden folders and folders that Stepmark
 uses for other purposes are ignored. Every other folder becomes a row, or a problem with a reason.
@@ -29,16 +29,16 @@ from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS
 from benchmarks.text import printable
 from benchmarks.values import Value
 
-Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # returns them one by one; may show progress
+Tracked = Callable[[Sequence["_Candidate"]], Iterable["_Candidate"]]  # yields them one by one; may show progress
 
-# Other folders that Stepmark makes in the folder of runs.
+# Folders without runs that Stepmark makes in the folder of runs.
 NO_RUNS = re.compile(r"dashboard|nights|pgle-profiles|(preflight|setup|preparing)(-.+)?-\d{8}T\d{6}Z(-\d+)?")
 OF_A_RUN = (RESULT, PLAN, PROVENANCE, STEPS, "attempt-1")
 NOTHING_YET = "nothing yet"
 FOREIGN = f"not a run: neither the folder nor a subfolder has {BENCHMARK}"
-# A folder that was changed this recently may change again without a new time stamp, because clocks are coarse.
+# If a folder changed this recently, it may change again with the same time stamp, because clocks are coarse.
 YOUNG_NS = 120 * 10**9
-LONGEST_WAIT_SECONDS = 60.0  # the longest wait for another process that updates the same index
+LONGEST_WAIT_SECONDS = 60.0  # how long to wait for another process that updates the same index
 
 _COLUMNS = ", ".join(f'"{name}"' for name in COLUMNS)
 _SCHEMA = (
@@ -57,17 +57,17 @@ _DECODER = msgspec.msgpack.Decoder(FinishedRun)
 
 
 class Problem(Value, frozen=True):
-    """A folder that did not become a row, with the reason."""
+    """A folder that did not become a row of the index, and the reason."""
 
     folder: str  # relative to the folder with the runs
     reason: str
 
 
 class Index:
-    """The runs of one folder when the index was opened."""
+    """The runs that one folder contained when the index was opened."""
 
     def __init__(self, output_dir: Path, database: Path | None, tracked: Tracked = iter) -> None:
-        """Create or update the index. If `database` is None, create it in memory."""
+        """Create or update the index. If `database` is None, keep it in memory."""
         if not output_dir.is_dir():
             raise RequestError(
                 "the folder of runs does not exist",
@@ -75,8 +75,8 @@ class Index:
                 why="pass the --output_dir that you passed to run.py",
             )
         self.output_dir = output_dir
-        self.notes: list[str] = []  # remarks about the index for the user
-        self.read_anew = 0  # number of folders that were read
+        self.notes: list[str] = []  # remarks about the index that the user should see
+        self.read_anew = 0  # the number of folders that were read
         self._tracked = tracked
         self._rows = self._open(database)
 
@@ -94,7 +94,7 @@ class Index:
     # --- queries ---
 
     def select(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[FinishedRun]:
-        """Return the runs that match every condition, the oldest first. `newest` limits them to the newest runs."""
+        """Return the runs that match every condition, oldest first. `newest` limits them to this many newest runs."""
         hit, parameters = sql_of(where)
         limit = -1 if newest is None else newest
         order = "ORDER BY started DESC, run_id DESC, path DESC LIMIT ?"
@@ -125,13 +125,13 @@ class Index:
             for statement in _SCHEMA:
                 rows.execute(statement)
             rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        # Read damaged runs again: a repair in place does not change the time of the folder.
+        # Read damaged runs again, because a repair in place does not change the time of the folder.
         known = dict(rows.execute("SELECT path, iif(reason IS NULL, stamp, NULL) FROM folders"))
         read_before = self.read_anew
         self._look_into(rows, list(self._scan("", known)))
         below = rows.execute("SELECT path FROM folders WHERE holds_runs ORDER BY path").fetchall()
         self._look_into(rows, [one for (group,) in below for one in self._scan(group, known)])
-        for table in ("runs", "folders"):  # `known` now has only deleted folders
+        for table in ("runs", "folders"):  # only deleted folders remain in `known`
             rows.executemany(f"DELETE FROM {table} WHERE path = ?", [(path,) for path in known])
         if known or self.read_anew != read_before:
             _find_copies(rows)
@@ -139,10 +139,10 @@ class Index:
         return rows
 
     def _scan(self, below: str, known: dict[str, int | None]) -> Iterator["_Candidate"]:
-        """Yield the folders that are new, or have or may have changed, with one stat each.
+        """Yield the folders that are new, or that have changed or may have changed, with one stat per folder.
 
-        `known` has the previous stamps of folders (None: always read the folder). Existing folders are removed from
-        `known`, so that the deleted ones remain.
+        `known` contains the previous stamp of each folder (None: always read the folder). The function removes
+        existing folders from `known`, so that only deleted folders remain.
         """
         youngest = time.time_ns() - YOUNG_NS
         try:
@@ -191,16 +191,16 @@ class Index:
 
 
 class _Candidate(NamedTuple):
-    """A folder to read."""
+    """A folder that may contain a run and must be read."""
 
     path: str  # relative to the folder of runs
     folder: Path
-    stamp: int  # it changes if a file in the folder is created, renamed or removed
+    stamp: int  # changes if a file in the folder is created, renamed or removed
     young: bool
 
 
 def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
-    """Return why a folder is not a row, and whether it contains runs."""
+    """Return why a folder is not a row of the index, and whether it contains runs."""
     try:
         inside = [path.name for path in candidate.folder.iterdir()]
     except FileNotFoundError:
@@ -210,14 +210,14 @@ def _no_run(candidate: _Candidate, wrong: str) -> tuple[str | None, bool]:
     if any(name in inside for name in (BENCHMARK, *OF_A_RUN)):
         return f"a damaged run: {wrong}", False
     if candidate.young and all(name.startswith(".") for name in inside):
-        return NOTHING_YET, False  # a launcher is creating it
+        return NOTHING_YET, False  # a launcher is creating this run
     if "/" not in candidate.path and any((candidate.folder / name / BENCHMARK).is_file() for name in inside):
         return None, True
     return FOREIGN, False
 
 
 def _find_copies(rows: sqlite3.Connection) -> None:
-    """Mark copies of a run, which are not separate measurements. The folder of the original has the run's name."""
+    """Mark copies of a run, because they are not separate measurements. The original's folder has the run's name."""
     rows.execute("UPDATE runs SET copy_of = NULL WHERE copy_of IS NOT NULL")
     twice = rows.execute("SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1").fetchall()
     for (run_id,) in twice:
