@@ -131,8 +131,7 @@ class Traceback(NamedTuple):
 def read_traceback(text: bytes) -> Traceback:
     """Return the traceback that begins in the first line of a text.
 
-    Its lines have the prefix of the first line, apart from times. If no frame has it, the prefix of the first frame
-    is used.
+    Its lines have the prefix of the first line, apart from times. If no frame has that prefix, use the first frame's.
     """
     first = without_colours(text.partition(b"\n")[0])
     before, head, _ = first.partition(TRACEBACK)
@@ -150,7 +149,7 @@ def is_passed_on(error: bytes) -> bool:
 
 
 def _errors(lines: Iterable[tuple[int, bytes]]) -> tuple[int, list[tuple[int, bytes]]]:
-    """Return the errors, and the position of the last error or, if the traceback is incomplete, of the last line."""
+    """Return the position of the last error (without an error, of the last line) in a text, and all errors."""
     found: list[tuple[int, bytes]] = []
     end, ended, chained = 0, False, False  # `ended`: an error was read, and nothing is chained to it yet
     for start, line in lines:

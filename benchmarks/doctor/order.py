@@ -181,7 +181,7 @@ class _Case:
         return parts and one.id != NOT_AFTER_THE_END
 
     def credible(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop reports of silent peers by a rank that was silent itself: after a pause, it wrongly reports its peers."""
+        """Drop reports of silent peers by ranks that were silent themselves, because such reports are wrong."""
         silences = [one for one in found if self.kind(one) == Kind.SILENCE]
         silent: set[int | None] = set()
         void: set[Finding] = set()
