@@ -1,4 +1,4 @@
-"""NeMo (Megatron) as a backend of Stepmark; the registry finds BACKEND."""
+"""Layer 2, the NeMo backend: plan runs of NeMo, Megatron-Bridge and MLPerf submissions, and read their output."""
 
 from nemo_backend.backend import NemoBackend
 

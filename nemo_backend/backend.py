@@ -1,7 +1,7 @@
-"""The NeMo backend: the backend interface for its three kinds of engine. It imports no framework.
+"""Implement Stepmark's backend interface for the engines that use Megatron-core, without importing a framework.
 
-`nemo` is NeMo 2.x and `bridge` is Megatron-Bridge, its successor. A worker of Stepmark runs in each of them. Each
-MLPerf submission is a separate engine.
+Engine `nemo` is NeMo 2.x, and engine `bridge` is its successor, Megatron-Bridge. Stepmark runs a worker inside each
+of these two. Each MLPerf submission is a separate engine, which runs NVIDIA's program without a worker.
 """
 
 from collections.abc import Callable, Mapping
@@ -98,7 +98,7 @@ class NemoBackend:
     def lora(self, knobs: dict[str, Scalar]) -> Lora:
         return lora.of_knobs(knobs)
 
-    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - the same for both
+    def lora_settings_for(self, engine: str, wanted: Lora) -> dict[str, Scalar]:  # noqa: ARG002 - equal for both
         return lora.settings_for(wanted)
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
@@ -159,7 +159,7 @@ class NemoBackend:
         return tracing.PROGRAM
 
     def work_program(self, benchmark: Benchmark) -> SideProgram | None:
-        """Return the program that proves equal work, without fused kernels or Transformer Engine."""
+        """Return the program for equivalence checks, which uses no fused kernels; None for an MLPerf submission."""
         if benchmark.engine == BRIDGE:
             words = program("nemo_backend/inside/bridge_work_program.py")
             return SideProgram(

@@ -1,4 +1,4 @@
-"""Convert Megatron's parallel sizes to a Parallelism and back. The data size is GPUs divided by all other sizes."""
+"""Convert Megatron's parallel sizes to a Parallelism and back. GPUs divided by all other sizes is the data size."""
 
 from benchmarks.errors import RequestError
 from benchmarks.request.settings import positive
@@ -40,14 +40,14 @@ def _size(knobs: dict[str, Scalar], name: str) -> int:
 
 
 def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[str, Scalar] | None:
-    """Return the settings of a layout; None if it uses FSDP or a tensor group spans nodes.
+    """Return the settings of a layout; None if the engine does not support its FSDP, or a tensor group spans nodes.
 
-    Megatron-Bridge may use FSDP: its recipe decides whether replicas shard their weights, and the sizes are the same.
+    Only Megatron-Bridge supports FSDP, and only over all replicas. The recipe enables it, without other sizes here.
     """
     sharded = share.fsdp > 1 and (engine != FSDP_ENGINE or share.data > 1)
     if sharded or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):
         return None
     place = PLACES[engine]
     sizes: dict[str, Scalar] = {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}
-    # Megatron refuses sequence parallelism without a tensor group, and needs it with one.
+    # Megatron refuses sequence parallelism if the tensor size is 1, and requires it if the tensor size is larger.
     return {**sizes, f"{place}.sequence_parallel": share.tensor > 1 and hardware.kind != "cpu"}

@@ -42,8 +42,8 @@ class NemoLog(LineFormat):
 
         Training epoch 0, iteration 1/9 | lr: 0.003 | global_step: 1 | reduced_train_loss: 5.868 | ...
 
-    Every value has 4 significant digits, a whole number all of its digits; the steps count from 0. If NeMo prints
-    every n steps, a line has the mean of n steps and becomes one step with the printed number.
+    NeMo prints whole numbers in full and other values with 4 significant digits. Steps count from 0. If NeMo prints a
+    line only every n steps, its time is the mean of n steps, and Stepmark reads the line as one step.
     """
 
     name = "nemo"
@@ -111,8 +111,8 @@ SKIPPED_ITERATION = "skipped iteration"
 NAN_ITERATION = "nan iteration"
 
 HEAD = re.compile(rb"iteration +(\d{1,15})/ *\d{1,15} +\|")
-# Text before an `iteration` that does not begin a step of Megatron: `epoch 0, ` of NeMo, `elapsed time per ` within a
-# line, or a line of GPT-NeoX (configs/log_formats/gpt-neox.yml).
+# After one of these texts, `iteration` does not begin a step of Megatron: `epoch 0, ` of NeMo, `elapsed time per `
+# within a line, or the line of GPT-NeoX (configs/log_formats/gpt-neox.yml).
 ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
 RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
@@ -126,10 +126,10 @@ class MegatronLog(LineFormat):
 
          [2026-04-27 00:00:01] iteration        1/       3 | ... | elapsed time per iteration (ms): 4000.0 | ...
 
-    Iterations count from 1 and keep their printed numbers, so that users can find them. If the logging interval is n,
-    a line covers n iterations: its time is their mean, and it becomes one step with the printed number. A window thus
-    has one value per line, without invented ones. Newer versions print `now/average`; the first value belongs to this
-    iteration.
+    Megatron counts iterations from 1, and steps keep these numbers, so that users can find them in the log. If the
+    logging interval is n, the time in a line is the mean of n iterations. Stepmark reads the line as one step with
+    the printed number, and does not invent steps for the iterations between. Newer versions print `now/average`, of
+    which the first value belongs to this iteration.
     """
 
     name = "megatron"
@@ -172,7 +172,7 @@ class MegatronLog(LineFormat):
 
 
 def _tflops_before(window: Window, found: int) -> float | None:
-    """Return the TFLOP/s of the previous line, if it belongs to this iteration."""
+    """Return the TFLOP/s from Megatron-Bridge's separate line, if that line belongs to this iteration."""
     before = without_colours(window.text[max(0, found - LOOKBEHIND) : found]).rpartition(MILLISECONDS)[2]
     printed = BRIDGE_TFLOPS.findall(before)
     return number_of(b"MODEL_TFLOP/s/GPU", printed[-1]) if printed else None
@@ -189,7 +189,7 @@ def _megatron_step(fields: Fields) -> int:
 
 
 def _loss(fields: Fields) -> float | None:
-    """Return the loss; None if a complete line has no loss, because it was not finite or not counted."""
+    """Return the loss; None if a complete line has no loss, because the loss was not finite or was not counted."""
     loss = fields.optional(b"lm loss", b"loss")
     if loss is None and NAN not in fields:
         fields.refuse("truncated: no lm loss")
@@ -213,7 +213,7 @@ LOG_FORMATS: tuple[LogFormat, ...] = (NemoLog(), MEGATRON)
 def read_log(path: Path, log_format: LogFormat, attempt: int) -> tuple[list[Step], list[str]]:
     """Return the steps of a log, assigned to rank 0, and the lines that could not be read.
 
-    After a restart within the log, steps belong to the next attempt.
+    If the job restarted within the log, the steps after the restart belong to the next attempt.
     """
     steps: list[Step] = []
     unreadable: list[str] = []

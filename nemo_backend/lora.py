@@ -64,7 +64,7 @@ def settings_for(wanted: Lora) -> dict[str, Scalar]:
 
 
 def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
-    """Return Megatron's names of the adapted matrices. The list may have brackets and quotes."""
+    """Return Megatron's names of the adapted matrices. The setting may contain brackets and quotes."""
     text = str(knobs["peft.target_modules"])
     names = [name.strip().strip("'\"") for name in text.strip().strip("[]").split(",") if name.strip()]
     both = set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS)

@@ -1,12 +1,12 @@
-"""A Benchmark -> the phases of an MLPerf submission's job, as NVIDIA's run.sub has them for one experiment. Pure.
+"""Plan the phases of an MLPerf submission's job, which are the phases of one experiment in NVIDIA's run.sub.
 
     check   in the container on one node: check the program, PyTorch, the GPUs, and the sizes of all mounted files
     clear   on each node, outside the container: clear the caches and set the boost slider of the GPUs
     nccl    run NCCL's all-reduce test over all GPUs
     train   run run_and_time.sh once per GPU, and keep its output as result_0.txt
 
-Each further experiment is a separate run (--repeats). The rendezvous uses a free port. Refusals that do not depend on
-MLPerf's rules are at the end of this file.
+In contrast to run.sub, each experiment is a separate run (--repeats), and the rendezvous uses a free port. The
+refusals in this file do not depend on MLPerf's rules.
 """
 
 import shlex
@@ -132,7 +132,7 @@ def _phase(benchmark: Benchmark, name: str, script: str, *words: str, environmen
 
 def _before(benchmark: Benchmark) -> Iterator[Phase]:
     clears, boost = clears_caches(benchmark), int(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
-    if clears or boost:  # on every node, for all its users
+    if clears or boost:  # both affect all users of a node
         found = _phase(benchmark, CLEAR, "mlperf_clear.sh", str(int(clears)), str(boost), environment={})
         once = {"tasks_per_node": 1, "devices_per_task": found.tasks_per_node}
         yield msgspec.structs.replace(found, **once, as_root=False, on_host=True, alone=True)
@@ -148,7 +148,7 @@ def _train(benchmark: Benchmark, submission: Submission) -> Phase:
     machine = NAME_OF_HARDWARE.get(benchmark.hardware.name, benchmark.hardware.name)
     environment = {
         **{name: value for name, value in exported.items() if name not in OF_THE_JOB},
-        # In the form of NVIDIA's config_*.sh names.
+        # The value has the same form as the names of NVIDIA's config_*.sh files.
         "DGXSYSTEM": f"{machine}_{benchmark.nodes}x{benchmark.gpus // benchmark.nodes}x{minibatch}"
         f"xtp{share.tensor}pp{share.pipeline}cp{share.context}",
         "MODEL_NAME": submission.name,
@@ -166,7 +166,7 @@ def _mounts(benchmark: Benchmark, submission: Submission) -> list[str]:
 
 
 def check_phase(benchmark: Benchmark) -> Phase:
-    """Return the phase that checks the program and each data file in the container, and known sizes of files."""
+    """Return the phase that checks whether the container has the program, and each data file with its known size."""
     submission = submission_of(benchmark.model.name)
     files = [f"{path}={size or ''}" for path, size in seen_inside(submission)]
     trains = msgspec.structs.replace(_train(benchmark, submission), mounts=_mounts(benchmark, submission))
@@ -223,7 +223,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:  # noqa: A
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
-    """Return the refusals, without those that follow from an earlier one."""
+    """Return the refusals of the first group that has any, because they may be the reason for later refusals."""
     return (
         list(_refuse_place(benchmark))
         or [*_refuse_settings(benchmark), *_refuse_beyond_settings(benchmark)]
@@ -251,7 +251,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"the submission of {submission.name} has no variable '{key}'",
                 where=f"--set={key}",
-                why="it belongs to another submission or engine, or train.py sets it, as it sets the adapters; "
+                why="it belongs to another submission or engine, or the submission's train.py sets it itself; "
                 "--set=env.NAME=VALUE sets other variables of the container",
                 next_command=f"--set={key}",
             )

@@ -1,6 +1,6 @@
 """Read the result of a submission's run from its MLPerf log, result_0.txt.
 
-The program is NVIDIA's, so only its MLLOG lines are available. Rank 0 writes them, and the steps are those of rank 0.
+NVIDIA's program reports steps only as MLLOG lines, which rank 0 writes. So all steps in the result are from rank 0.
 Regardless of the exit code, a run is valid only if it logs a success and an evaluation that reaches the target.
 """
 

@@ -19,7 +19,7 @@ mllog.get_mllogger().event(key=mllog.constants.CACHE_CLEAR, value=True)' ;;
 
 if [ "$STEPMARK_RANK" != 0 ]; then exec bash ./run_and_time.sh; fi
 
-# The process that keeps the log must outlive the program: Slurm signals both.
+# Slurm signals all of these processes. tee ignores the signals, so that it logs what the program prints at its end.
 {
     log_cleared
     echo "SEED=$SEED"

@@ -1,4 +1,4 @@
-"""A Benchmark -> the phases of a NeMo run: the worker, NeMo's settings, environment variables."""
+"""Plan the phases of a NeMo run: the worker's command, NeMo's settings and the environment variables."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -145,8 +145,8 @@ ENVIRONMENT_NAME = "nemo-megatron"
 # This image has NeMo 2.5.0, Megatron-core 0.14.0, Transformer Engine 2.7.0, PyTorch 2.8 and CUDA 12.9. NVIDIA's LoRA
 # recipe uses it from v25.10 to v25.12 (dgxc-benchmarking, llama3/finetune/metadata.yaml). 25.11 has NeMo 2.6.0,
 # Megatron-core 0.15.0 and Transformer Engine 2.9; 26.02 has 2.7.0, 0.16.0 and 2.12; 26.04 and later lack NeMo 2.
-# Source of the versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. It is not
-# tested on a GPU; tests/nemo_backend/test_every_plan.py builds the objects of every recipe with NeMo 2.5.
+# Source of the versions: Megatron-Bridge v0.6.0, docs/releases/software-versions.md, read on 2026-11-23. The image is
+# not tested on a GPU; tests/nemo_backend/test_every_plan.py builds the objects of every recipe with NeMo 2.5.
 IMAGE = "nvcr.io/nvidia/nemo:25.09"
 
 CPU_LOCK = LockFile(
@@ -254,8 +254,8 @@ def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
         yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
 
 
-# Setting -> its default for Llama in NeMo 2.7.3. If it is true, Megatron 0.15.3 fails an assertion or imports a
-# kernel of Transformer Engine or Apex. With the last one, it trains without the requested overlap.
+# Setting -> its default for Llama in NeMo 2.7.3. If a setting is true, Megatron 0.15.3 fails an assertion or imports
+# a kernel of Transformer Engine or Apex. With tp_comm_overlap, it trains, but without the requested overlap.
 FALSE_WITHOUT_TRANSFORMER_ENGINE: dict[str, bool] = {
     "model.config.persist_layer_norm": True,
     "model.config.apply_rope_fusion": True,

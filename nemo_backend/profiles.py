@@ -1,4 +1,4 @@
-"""The training phase of NeMo and Megatron-Bridge, the worker's command, and their changes for --profile. Pure."""
+"""Plan the training phase and the worker's command for NeMo and Megatron-Bridge, with the changes for --profile."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,18 +25,16 @@ def plan(
     needs: Mapping[str, str],
     mounts: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan: a process per device, under nsys for a profile. `needs`: of Transformer Engine."""
+    """Return a plan with one process per device. The run's features in `needs` require Transformer Engine."""
     profiling = benchmark.instruments.profiling
     if profiling is not None:
         report = f"{{phase_dir}}/{report_name(benchmark)}"
         command = under_nsys(profiling, report, command, on_gpu=benchmark.hardware.kind == "gpu")
-    traced = (
-        nccl_trace_environment() if benchmark.instruments.profile == NCCL else {}
-    )  # last, so that the site's variables cannot replace them
+    traced = nccl_trace_environment() if benchmark.instruments.profile == NCCL else {}
     perf = Phase(
         name="perf",
         command=command,
-        environment={**environment, **traced},
+        environment={**environment, **traced},  # `traced` last, so that the site's variables cannot replace it
         nodes=benchmark.nodes,
         tasks_per_node=benchmark.gpus // benchmark.nodes,
         devices_per_task=1,
@@ -50,7 +48,7 @@ def plan(
 
 
 def worker_command(benchmark: Benchmark, worker: str, own: list[str], settings: list[str]) -> list[str]:
-    """Return the command of an engine's worker: the options of both workers, the `own` ones, then the settings."""
+    """Return the command of a worker: the options that both workers have, its `own` options, and the settings."""
     return [
         *program(f"nemo_backend/inside/{worker}"),
         "--events_dir={phase_dir}",
@@ -70,7 +68,7 @@ def worker_command(benchmark: Benchmark, worker: str, own: list[str], settings: 
 
 
 def _recording(profiling: Profiling | None) -> list[str]:
-    """Return the worker's options for a profile: the recorded steps and ranks, and the steps it disturbs."""
+    """Return the worker's options for a profile: the recorded steps and ranks, and the steps that nsys disturbs."""
     if profiling is None:
         return []
     disturbed = disturbed_steps(profiling)

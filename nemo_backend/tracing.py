@@ -1,4 +1,4 @@
-"""A Benchmark -> the job for the program that traces its training step on a machine without the GPUs."""
+"""Make the request to trace_program.py, which traces a training step on a machine without the benchmark's GPUs."""
 
 from benchmarks.backend import SideProgram
 from benchmarks.compilation.traced import TraceJob
@@ -18,7 +18,7 @@ PROGRAM = SideProgram(
     environment={"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
 )
 
-# The version whose source inside/trace_stand_ins.py follows: commit d0067d0 of 2026-08-22.
+# inside/trace_stand_ins.py follows the source of this version, commit d0067d0 of 2026-08-22.
 TRANSFORMER_ENGINE = "2.20.0.dev0"
 DDP = {"nemo": "trainer.strategy.ddp", "bridge": "ddp"}
 # Settings of Megatron's configuration that need a GPU, or that the trace program sets itself.
@@ -42,7 +42,7 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
     model: dict[str, Scalar] = {
         "gradient_accumulation_fusion": fused,
         "cross_entropy_loss_fusion": True,
-        **({"attention_softmax_in_fp32": False} if engine == "nemo" else {}),  # its own default, not Megatron's
+        **({"attention_softmax_in_fp32": False} if engine == "nemo" else {}),  # NeMo's default, not Megatron's
         **{key: value for key, value in given.items() if key not in DROPPED},
         **{key.rpartition(".")[2]: value for key, value in dimensions(benchmark.model, "model").items()},
         "sequence_parallel": memory.shards_sequences(benchmark),
@@ -56,7 +56,7 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
         parallelism={axis: size for axis, size in to_builtins(share).items() if axis != "fsdp"},
         stages=list(range(share.pipeline)),
         micro_batches=batch.gradient_accumulation,
-        # Enough to fill the pipeline twice, because further ones add no memory.
+        # Enough micro-batches to fill the pipeline twice. More micro-batches would not add memory.
         traced_micro_batches=min(batch.gradient_accumulation, 2 * max(group, share.pipeline)),
         micro_batch_size=batch.micro_batch_size,
         sequence_length=batch.sequence_length,

@@ -1,9 +1,9 @@
-"""Separate adapters for query, key, value, gate and up, which Megatron stores in two fused matrices.
+"""Correct NeMo's separate adapters for query, key, value, gate and up, which Megatron stores in two fused matrices.
 
-NeMo's CanonicalLoRA adds such adapters to the wrong heads: Megatron stores each group's queries, key and value
-together, but NeMo 2.7.3 assumes all queries first, then all keys, then all values. With one group, both orders are
-the same; with more, a query's adapter changes a key. NeMo also calls adapters that were not requested. This module
-corrects both without changing NeMo's source. Loaded by path inside NeMo's environment.
+NeMo's CanonicalLoRA adds such adapters to the wrong heads. Megatron stores each group's queries, key and value
+together, but NeMo 2.7.3 assumes all queries, then all keys, then all values. If there is more than one group, the
+adapter of a query thus changes a key. NeMo also calls adapters that were not requested. This module corrects both
+errors without changing NeMo's source. The worker loads it by path inside NeMo's environment.
 """
 
 import types
@@ -12,7 +12,7 @@ SEPARATE = ("linear_q", "linear_k", "linear_v", "linear_fc1_gate", "linear_fc1_u
 
 
 def without_transformer_engine():
-    """Let NeMo's LoRA work without Transformer Engine, whose classes it otherwise requires."""
+    """Make NeMo's LoRA work without Transformer Engine, to whose classes NeMo refers even if it is not installed."""
     from nemo.collections.llm.peft import lora, utils
 
     if not lora.HAVE_TE:
@@ -48,13 +48,13 @@ def put_right(peft, canonical_lora):
 
 
 def attention_forward(wrapper, x):
-    """Add the adapters' outputs in Megatron's order: for each group its queries, its key, its value."""
+    """Return the layer's output plus the adapters' outputs in Megatron's order: per group the queries, key, value."""
     import torch
 
     output, bias, normed = wrapper.base_linear_forward(x)
     config, adapter = wrapper.to_wrap.config, wrapper.adapter
     head, queries = config.kv_channels, config.num_attention_heads // config.num_query_groups
-    groups = output.shape[-1] // (head * (queries + 2))  # of this device
+    groups = output.shape[-1] // (head * (queries + 2))  # the groups on this device
     parts = [
         grouped(part, normed, groups, width)
         for part, width in (
@@ -76,6 +76,6 @@ def gate_and_up_forward(wrapper, x):
 
 
 def grouped(adapter, normed, groups, width):
-    """Return the output of an adapter as [sequence, batch, groups, width]; zeros without an adapter."""
+    """Return the output of an adapter as [sequence, batch, groups, width]; zeros if there is no adapter."""
     shape = (*normed.shape[:2], groups, width)
     return normed.new_zeros(shape) if adapter is None else adapter(normed.contiguous()).reshape(shape)

@@ -1,7 +1,7 @@
-"""Check on one node, before the job uses the others, whether Megatron-Bridge can build the run's configuration.
+"""Check on one node, before the job uses the other nodes, whether Megatron-Bridge can build the run's configuration.
 
-Runs inside Megatron-Bridge's environment, loaded by bridge_worker.py for --check. It makes the configuration with the
-code of the run. Bridge then resolves it for all processes of the run, which is its first action in training.
+bridge_worker.py loads this module inside Megatron-Bridge's environment for --check. The check makes the configuration
+with the same code as the run. Bridge then resolves it for all processes of the run, as at the start of training.
 """
 
 from pathlib import Path

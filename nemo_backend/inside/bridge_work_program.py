@@ -1,7 +1,7 @@
-"""Train a few steps with Megatron-Bridge's own model and optimizer, and report the numbers they compute.
+"""Train a few steps with Megatron-Bridge's own model and optimizer, and report the results.
 
-It runs by path inside Megatron-Bridge's environment, with the options of bridge_worker.py. work_program.py has the
-code shared with NeMo's program. benchmarks/equivalence/work.py describes the request and the report.
+This program runs by path inside Megatron-Bridge's environment, with the options of bridge_worker.py. work_program.py
+has the code shared with NeMo's program. benchmarks/equivalence/work.py describes the request and the report.
 """
 
 import os
@@ -15,7 +15,7 @@ import worker_kit as kit  # noqa: E402
 shared = kit.load(HERE / "work_program.py")
 worker = kit.load(HERE / "bridge_worker.py")
 
-# Settings with which one process has the whole optimizer and finds gradients in the parameters.
+# With these settings, the process has the whole optimizer, and the backward pass does not overlap with communication.
 PLAIN = {
     ("optimizer", "min_lr"): 0.0,
     ("optimizer", "use_distributed_optimizer"): False,
@@ -71,7 +71,7 @@ class BridgeTraining(shared.Training):
 
 
 def one_after_the_other(_wrapper, query, key, value):
-    """Join all queries, then keys, then values: the order of NeMo's CanonicalLoRA, which is not Megatron's."""
+    """Join all queries, then all keys, then all values, as NeMo's CanonicalLoRA does. Megatron uses another order."""
     import torch
 
     return torch.cat([query, key, value], dim=-1)

@@ -1,9 +1,9 @@
 """Run Megatron-Bridge's own pretrain(), and write one JSON line per event.
 
-It runs by path inside Megatron-Bridge's environment (`python -P bridge_worker.py --recipe=NAME ... -- key=value ...`)
-with only the standard library and Megatron-Bridge. The configuration is a recipe of Megatron-Bridge with the run's
-overrides, resolved as in its scripts/training/run_recipe.py, which has no way to add a clock. worker.py has the code
-that both engines share. cpu_redirect.py replaces the parts that a CPU or a virtual environment lacks.
+This program runs by path inside Megatron-Bridge's environment (`python -P bridge_worker.py --recipe=NAME ... --
+key=value ...`) with only the standard library and Megatron-Bridge. It resolves a recipe with the run's overrides, as
+Bridge's own scripts/training/run_recipe.py does, and adds a clock, which that script does not support. worker.py has
+the code that both engines share. cpu_redirect.py replaces what a CPU or a virtual environment lacks.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import worker_kit as kit  # noqa: E402
 shared = kit.load(HERE / "worker.py")
 
 PRETRAINED = "checkpoint.pretrained_checkpoint="
-# Names of targets that are parts of a fused matrix, by matrix.
+# For each fused matrix, the names of the targets that are parts of it.
 SEPARATE_TARGETS = ({"linear_q", "linear_k", "linear_v"}, {"linear_fc1_gate", "linear_fc1_up"})
 
 
@@ -44,7 +44,7 @@ def configuration(options):
         recipe.peft = canonical_lora.CanonicalLoRA()
     found = process_config_with_overrides(recipe, cli_overrides=options.settings)
     if any(0 < len(some) < len(one) for some, one in zip(parts, SEPARATE_TARGETS, strict=True)):
-        # Bridge calls the adapters of all parts of a matrix, also of those that were not requested.
+        # Bridge calls the adapters of all parts of a matrix, even if only some parts have a requested adapter.
         kit.load(HERE / "adapters.py").put_right(found.peft, canonical_lora)
     if not importlib.util.find_spec("transformer_engine"):
         from megatron.bridge.models.gpt_provider import local_layer_spec
@@ -67,7 +67,7 @@ def recipe_function(options):
 
 
 def begin_with_a_plain_llama():
-    """Make recipes begin with a plain Llama instead of a gated configuration; the overrides set all dimensions."""
+    """Make recipes begin with a plain Llama, not with a gated configuration. The overrides set all dimensions."""
     from megatron.bridge import AutoBridge
     from transformers import LlamaConfig
 
@@ -152,7 +152,7 @@ class Work(shared.Work):
         return on_cpu
 
     def prepared(self, on_cpu):
-        """Return the run's configuration, and adapt Bridge to its environment."""
+        """Return the run's configuration, and adapt Bridge to the packages and devices of this environment."""
         found = configuration(self.options)
         self.redirect.adapt_bridge(on_cpu)
         if self.proof and not any(word.startswith(PRETRAINED) for word in self.options.settings):

@@ -1,7 +1,7 @@
-"""Settings -> the objects that NeMo trains with: model, data, trainer, optimizer, adapters.
+"""Make the objects that NeMo trains with from a run's settings: model, data, trainer, optimizer and adapters.
 
-Loaded by path inside NeMo's environment. A setting is `group.name=value`: the group selects one of NeMo's
-classes (GROUPS), and the name is an argument of that class. Settings that are not passed keep NeMo's defaults.
+The worker loads this module by path inside NeMo's environment. In a setting `group.name=value`, the group selects one
+of NeMo's classes (GROUPS), and the name is an argument of that class. Other arguments keep NeMo's defaults.
 """
 
 import importlib
@@ -30,7 +30,7 @@ MOCK = "mock"
 
 
 def grouped(words):
-    """Return {group: {name: value}} of `group.name=value` words. The longest matching group gets the setting."""
+    """Return {group: {name: value}} from words `group.name=value`. If several groups match, use the longest one."""
     found = {group: {} for group in GROUPS}
     for word in words:
         key, _, text = word.partition("=")
@@ -44,7 +44,7 @@ def grouped(words):
 
 
 def value_of(name, text):
-    """Return the value that a setting's text means: none, a boolean, a number, a dtype, a list of a,b, or text."""
+    """Convert the text of a setting to its value: None, a boolean, a number, a dtype, a list (`a,b`), or text."""
     if text == "none":
         return None
     if name.endswith("dtype"):
@@ -72,7 +72,7 @@ def made(settings, group):
 
 
 def adapters_of(settings, adapters, **order):
-    """Return NeMo's LoRA for Megatron's own matrices, or adapters for the parts of fused ones (adapters.py)."""
+    """Return NeMo's LoRA for Megatron's own matrices, or adapters for parts of fused matrices (adapters.py)."""
     fields = settings["peft"]
     is_separate = any(name in adapters.SEPARATE for name in fields["target_modules"])
     return adapters.separate(fields, **order) if is_separate else made(settings, "peft")
@@ -98,7 +98,7 @@ def model_of(settings, tokenizer):
 
 
 def config_fields(settings, kind):
-    """Return the configuration's fields. Megatron-core 0.15 renamed that of CUDA graphs and refuses the old name."""
+    """Return the configuration's fields. Megatron-core 0.15 refuses enable_cuda_graph, which it has renamed."""
     fields = dict(settings["model.config"])
     if hasattr(kind, "cuda_graph_impl") and fields.get("enable_cuda_graph"):
         del fields["enable_cuda_graph"]
@@ -146,7 +146,7 @@ def mock_data(settings, tokenizer):
 
     class OneBatch(MockDataModule):
         def setup(self, stage=""):  # noqa: ARG002 - Lightning's signature
-            # NeMo 2.7.3 passes create_attention_mask in the position of the seed, so that no mask is made.
+            # NeMo 2.7.3's own setup passes create_attention_mask in the position of the seed, so it makes no mask.
             samples = {"train": self.num_train_samples, "valid": self.num_val_samples, "test": self.num_test_samples}
             self._train_ds, self._validation_ds, self._test_ds = (
                 Repeating(tokenizer, name, count, self.seq_length, create_attention_mask=self.create_attention_mask)

@@ -1,8 +1,8 @@
-"""Let NeMo and Megatron train on a CPU: answer their requests for a CUDA device with the CPU.
+"""Make NeMo and Megatron train on a CPU: redirect their requests for a CUDA device to the CPU.
 
 NeMo 2.x, Megatron-Bridge and Megatron-core call torch.cuda.current_device(), .to("cuda"), streams and pinned memory
-without checking for a GPU. No code of models, optimizers, losses or loops is replaced here. If CUDA is available,
-`install` does nothing. Each replacement for Bridge is used only if its environment lacks the original.
+without checking for a GPU. This module does not replace code of models, optimizers, losses or loops. If CUDA is
+available, `install` does nothing. Each replacement for Bridge is used only if the environment lacks the original.
 """
 
 import builtins
@@ -43,12 +43,12 @@ def install():
 
 
 def _nothing_to_compile_for(*_args, **_kwargs):
-    """Fail Megatron-core's compilation of CUDA code on import, so that it continues without that code."""
+    """Raise an error when Megatron-core compiles CUDA code on import, so that it continues without that code."""
     raise RuntimeError("CUDA is not available")
 
 
 class CudaToCpu(TorchFunctionMode):
-    """Redirects torch calls that name a CUDA device or pinned memory. All others run as they are."""
+    """Redirects torch calls that name a CUDA device or pinned memory. All other calls run unchanged."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -73,7 +73,7 @@ def _names_cuda(device):
 
 
 class _Stream:
-    """A stream or an event for a CPU, where all work is done when a call returns."""
+    """Replaces CUDA's streams and events. On a CPU, a call returns when its work is done, so nothing has to wait."""
 
     device = CPU
     cuda_stream = 0
@@ -101,7 +101,7 @@ def before_bridge():
     if not importlib.util.find_spec("transformer_engine"):
         _answer_the_import_of_transformer_engine()
     if not importlib.util.find_spec("nvidia_resiliency_ext"):
-        # pretrain.py imports one of its classes for a type hint. The wheel needs a newer C library than Debian 12's.
+        # pretrain.py imports a class of this package for a type hint. The wheel needs a newer glibc than Debian 12's.
         package, inprocess = (types.ModuleType(f"nvidia_resiliency_ext{end}") for end in ("", ".inprocess"))
         package.__path__, package.inprocess = [], inprocess
         inprocess.CallWrapper = type("CallWrapper", (), {})
@@ -109,7 +109,7 @@ def before_bridge():
 
 
 def _answer_the_import_of_transformer_engine():
-    """Replace Transformer Engine in peft/lora_layers.py, but not in Megatron-core, which checks for it."""
+    """Replace Transformer Engine only for peft/lora_layers.py. Megatron-core checks whether it is installed."""
     real = builtins.__import__
 
     def imported(name, *rest, **named):
@@ -153,7 +153,7 @@ def adapt_bridge(on_cpu):
 
 
 def fork_no_random_state():
-    """Replace Megatron's random state, which needs CUDA, by one that forks nothing. Dropout must be off."""
+    """Replace Megatron's random state, which needs CUDA, with one that does nothing. Dropout must be off."""
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
 
     initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)

@@ -4,8 +4,8 @@ After a change of the pins, run it by path inside NeMo's environment, in the roo
 
     python -P nemo_backend/inside/list_settings.py > nemo_backend/nemo_settings.yml
 
-The name of a setting is its group (build.py: GROUPS) and the name of an argument of the group's class. Settings
-that only code can express are excluded.
+The name of a setting is its group (build.py: GROUPS) and the name of an argument of the group's class. Arguments
+whose values cannot be written as text are excluded.
 """
 
 import contextlib

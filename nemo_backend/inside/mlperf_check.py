@@ -48,7 +48,7 @@ def fault_of(path, size):
 
 
 def main(gpus, files):
-    return kit.run_check(lambda: look(gpus, files), kit.EventFile(os.devnull))  # only its last line is read
+    return kit.run_check(lambda: look(gpus, files), kit.EventFile(os.devnull))  # the job reads only the last line
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Check on one node, before the job uses the others, whether NeMo can build the objects of the run.
+"""Check on one node, before the job uses the other nodes, whether NeMo can build the objects of the run.
 
-Runs inside NeMo's environment, loaded by worker.py for --check. It makes the objects with the code of the run. NeMo
-then prepares them as in a run, up to the first action that needs other processes: it copies the layout, the precision
-and the overlap to the model's configuration, and divides the batch.
+worker.py loads this module inside NeMo's environment for --check. The check makes the objects with the same code as
+the run. NeMo then prepares them as in a run, but stops before it needs other processes: it copies the layout, the
+precision and the overlap to the model's configuration, and divides the batch.
 """
 
 PACKAGES = (
@@ -75,7 +75,7 @@ def overruled(settings, config, build):
 
 
 def list_versions(packages, kit):
-    """List the installed packages, and the libraries that torch was built with."""
+    """Print and return the versions of the packages, and of the libraries that torch was built with."""
     import torch
 
     found = {**kit.installed_versions(packages), "cuda": torch.version.cuda}
@@ -88,7 +88,7 @@ def list_versions(packages, kit):
 
 
 def find_devices(count, names, kit):
-    """Return the GPUs that one task sees on this node: `count` of them, each with a name in the plan."""
+    """Return the GPUs that one task sees on this node. Fail unless it sees `count` GPUs with names in the plan."""
     import torch
 
     if [name.lower() for name in names] == CPU:

@@ -1,6 +1,6 @@
 """Measure the matmul rate of one device with torch. As in Megatron, weights have the shape [out, in].
 
-It runs by path inside the framework's environment, with only the standard library and torch:
+This program runs by path inside the framework's environment, with only the standard library and torch:
 `python -P peak_program.py --platform=cuda FOLDER`; see benchmarks/inside/peak_turns.py.
 """
 
@@ -56,7 +56,7 @@ class Torch(turns.Device):
         return made.to(getattr(self._torch, turns.TYPES[dtype]))
 
     def _timer(self, call: Callable[[], Any]) -> Callable[[int], float]:
-        """Return a function that times a number of calls. It waits for the GPU, which works after they return."""
+        """Return a function that times a number of calls, including the work of the GPU after the calls return."""
         torch = self._torch
 
         def timed(calls: int) -> float:

@@ -1,7 +1,7 @@
 """Record the tensors, matmuls and messages of one rank in a traced step. Loaded by path inside the framework.
 
-Every tensor is fake: it has a shape, a type and a lifetime, but no data. `Ledger` sees every operator.
-`record_collectives` replaces torch.distributed's functions by ones that only count the bytes they would send.
+Every tensor is fake: it has a shape, a type and a lifetime, but no data. `Ledger` sees every operator. After
+`record_collectives`, torch.distributed's functions send nothing, and only count the bytes that they would send.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ def label_of(name):
 class Ledger(TorchDispatchMode):
     """The bytes of all live tensors by group, and a copy of the groups at the peak.
 
-    A group has one kind, one module and operator that create its tensors, one part of the step, and one shape.
-    torch's MemTracker refuses a module that runs twice before its backward pass, as pipelined micro-batches do.
+    The tensors of a group have the same kind, creating module, creating operator, part of the step, and shape.
+    torch's MemTracker fails if a module runs twice before its backward pass, as with pipelined micro-batches.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ class Ledger(TorchDispatchMode):
         self.calls = Counter()
         self.operators = 0
         self.ends = False  # all micro-batches are finished
-        self.dummies = {}  # weight shape -> Transformer Engine's dummy for a gradient that is added to a buffer
+        self.dummies = {}  # weight shape -> Transformer Engine's dummy gradient if the gradient goes to a buffer
         self.vocabulary = None  # the width of the logits on this rank
         self._where, self._alive, self._counts, self._weights, self._shapes = [], {}, Counter(), {}, {}
 
@@ -106,7 +106,7 @@ class Ledger(TorchDispatchMode):
         self.total -= size
 
     def look(self):
-        """Copy the groups if this is the peak. Called only before a tensor is freed and at the end of the step."""
+        """Copy the groups if this is the peak. Call this only before a tensor is freed and at the end of the step."""
         if self.at_peak is None and self.total == self.peak:
             self.at_peak = {group: (size, self._counts[group]) for group, size in self.groups.items() if size}
 
@@ -207,7 +207,7 @@ COLLECTIVES = {
     "isend": ("send", 0),
     "send": ("send", 0),
 }
-SILENT = ("irecv", "recv", "barrier")  # not counted: the sender counts the bytes
+SILENT = ("irecv", "recv", "barrier")  # not counted, because the sender counts the bytes
 
 
 def record_collectives(ledger_of_now, axis_of):

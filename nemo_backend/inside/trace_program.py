@@ -1,10 +1,10 @@
 """Trace the memory, matmuls and messages of Megatron's training step for each pipeline stage, without GPUs or data.
 
-It runs by path inside NeMo's environment, with only the standard library, torch and Megatron-core (and NeMo for
-adapters): `python -P trace_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`TraceJob` of
-benchmarks/compilation/traced.py), and the findings of each go to DIR/NUMBER/report.json. A separate process traces
-each stage, as the stage's first rank in a fake process group. The model, its wrapper, the optimizer and the schedule
-are Megatron's. The tensors are fake, so that 70 billion parameters take no memory.
+This program runs by path inside NeMo's environment, with only the standard library, torch and Megatron-core (and NeMo
+for adapters): `python -P trace_program.py --folder=DIR --jobs=FILE`. The file lists the jobs (`TraceJob` of
+benchmarks/compilation/traced.py). The program writes the findings of each job to DIR/NUMBER/report.json. A separate
+process traces each stage as the stage's first rank in a fake process group. The model, its wrapper, the optimizer and
+the schedule are Megatron's own code. The tensors are fake, so that 70 billion parameters take no memory.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ def layer_spec(job, config, vp_stage):
     if job.fused_attention:
         attention.core_attention = stand_ins.CoreAttention
     fp8 = {"fp8": job.dtype == "fp8"}
-    # Except with delayed scaling, Megatron has linear_proj keep its input as it is, because attention keeps it too.
+    # Except with delayed scaling, linear_proj keeps its input without conversion, because attention also keeps it.
     original = job.fp8_recipe != "delayed"
     attention.linear_proj = stand_ins.linear(RowParallelLinear, **fp8, keeps_original=original)
     attention.linear_qkv = stand_ins.linear(ColumnParallelLinear, **fp8, keeps_original=False)
@@ -200,7 +200,7 @@ def build(job):
     if job.fused_attention:
         for module in (one for chunk in chunks for one in chunk.modules() if hasattr(one, "is_stand_in")):
             if module.weight.requires_grad and config.gradient_accumulation_fusion:
-                del module.weight.grad_added_to_main_grad  # with it, Megatron makes a dummy each time
+                del module.weight.grad_added_to_main_grad  # with it, Megatron makes a dummy gradient each time
                 stand_ins.ledger.dummies[tuple(module.weight.shape)] = None
     return config, wrapped
 
@@ -223,9 +223,9 @@ def adapt(chunk, job):
 
 
 def hold_state(ledger, job, chunks):
-    """Enter this rank's parameters, gradients and optimizer state in the ledger.
+    """Add this rank's parameters, gradients and optimizer state to the ledger.
 
-    Return how many numbers this rank's optimizer updates.
+    Return how many parameters this rank's optimizer updates.
     """
     import torch
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
@@ -251,7 +251,7 @@ def hold_state(ledger, job, chunks):
 
 
 def run_step(job, config, chunks, ledger):
-    """Run Megatron's own schedule. Return module -> bytes that one layer keeps of one micro-batch."""
+    """Run Megatron's own schedule. Return module -> bytes that it keeps in one layer for one micro-batch."""
     import torch
     from megatron.core.pipeline_parallel import get_forward_backward_func
 
@@ -359,10 +359,10 @@ def prepare(jobs):
     if not redirect.install():
         raise SystemExit("this program runs only without a visible GPU: set CUDA_VISIBLE_DEVICES to an empty value")
     tracing.record_collectives(lambda: stand_ins.ledger, axis_of)
-    # The module of Apex's kernels that add a weight's gradient to its buffer.
+    # Replace Apex's module, which has the kernels that add a weight's gradient to a buffer.
     names = ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16")
     sys.modules["fused_weight_gradient_mlp_cuda"] = SimpleNamespace(**dict.fromkeys(names, stand_ins.add_to_buffer))
-    importlib.import_module("megatron.core.models.gpt")  # before the forks, so that each is ready at once
+    importlib.import_module("megatron.core.models.gpt")  # before the forks, so that no fork has to import it
     if any(job.adapters for job in jobs):
         importlib.import_module("nemo.collections.llm")
 

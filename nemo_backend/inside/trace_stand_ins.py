@@ -1,7 +1,7 @@
-"""Stand-ins for Transformer Engine's fused kernels: they keep the same tensors, but compute nothing.
+"""Stand-ins for Transformer Engine's fused kernels. They keep the same tensors as the kernels, but compute nothing.
 
-Each one keeps the tensors that the kernel keeps in Transformer Engine's source (tracing.py has its version).
-Loaded by path.
+The kept tensors are those in Transformer Engine's source, in the version that tracing.py names. trace_program.py
+loads this module by path.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ def add_to_buffer(inputs, gradients, buffer):
 
 
 class FusedAttention(torch.autograd.Function):
-    """Keep query, key, value, output, and one number per head and token; a context group joins key and value.
+    """Keep query, key, value, output, and one number per head and token. A context group keeps key and value joined.
 
-    Transformer Engine copies a value that is a slice of the fused QKV output (get_qkv_layout), which is then freed.
+    Transformer Engine copies a value that is a slice of the fused QKV output (get_qkv_layout). The output is freed.
     """
 
     @staticmethod
@@ -83,7 +83,7 @@ class Norm(torch.nn.Module):
 
 
 class FusedRope(torch.autograd.Function):
-    """Keep no tensor: the rotation angles are shared by all layers."""
+    """Keep no tensor, because all layers share the rotation angles."""
 
     @staticmethod
     def forward(_, x):
@@ -129,15 +129,15 @@ class KeptTensor(torch.autograd.Function):
 
 
 def small(tensor):
-    """Return a tensor the size of an fp8 copy, and the type of the original."""
+    """Return a tensor that has the size of an fp8 copy, and the type of the original tensor."""
     return torch.empty(tensor.shape, dtype=torch.uint8, device=tensor.device), tensor.dtype
 
 
 def linear(kind, *, fp8, keeps_original):
-    """Return Megatron's linear layer, changed to keep the same tensors as Transformer Engine's.
+    """Return a class of Megatron's linear layers that keeps the same tensors as Transformer Engine's layer.
 
-    With fp8 it keeps its input in fp8, unless `keeps_original`. A layer that also returns its norm's output, for an
-    adapter (`returns_norm`), keeps this rank's share of that output even if the weight is frozen.
+    With fp8, the layer keeps its input in fp8, unless `keeps_original`. If the layer also returns its norm's output
+    to an adapter (`returns_norm`), it keeps this rank's share of that output even if the weight is frozen.
     """
 
     class Linear(kind):

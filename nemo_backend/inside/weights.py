@@ -2,7 +2,7 @@
 
 import numpy as np
 
-# Neutral name -> Megatron's name of a weight with the same layout: of the whole model, and of each layer.
+# Neutral name -> Megatron's name, for weights with the same layout: first of the whole model, then of each layer.
 OF_THE_MODEL = {
     "embedding": "embedding.word_embeddings.weight",
     "final_norm": "decoder.final_layernorm.weight",
@@ -44,7 +44,7 @@ class Sizes:
 
 
 def names(sizes):
-    """Return {neutral name: Megatron's name} of the weights with the same layout, including those of adapters."""
+    """Return {neutral name: Megatron's name} for all weights with the same layout, including weights of adapters."""
     in_layer = OF_A_LAYER | {
         ours + end: f"{place}.{matrix}" for ours, place in ADAPTERS.items() for end, matrix in IN_ADAPTER.items()
     }
@@ -56,14 +56,14 @@ def names(sizes):
 
 
 def neutral(tensors, sizes):
-    """Return Megatron's arrays by neutral name, with the fused matrices split."""
+    """Return neutral name -> array from Megatron's arrays, with the fused matrices split."""
     tensors = {name.replace(WRAPPED, "."): tensor for name, tensor in tensors.items()}
     found = {ours: tensors[theirs] for ours, theirs in names(sizes).items() if theirs in tensors}
     for layer in range(sizes.layers):
         place, name = f"decoder.layers.{layer}.", f"layers.{layer}."
         if place + QKV not in tensors:
             continue  # the tensors are gradients, and this weight is frozen
-        # Each group holds its query heads, then its key, then its value.
+        # In each group, the rows of the query heads are first, then those of its key, then those of its value.
         grouped = tensors[place + QKV].reshape(sizes.groups, sizes.per_group + 2, sizes.head, sizes.hidden)
         found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
         found[name + "key"], found[name + "value"] = grouped[:, -2], grouped[:, -1]
@@ -73,7 +73,7 @@ def neutral(tensors, sizes):
 
 
 def of_megatron(weights, sizes):
-    """Return the arrays of neutral names by Megatron's names, with the fused matrices joined."""
+    """Return Megatron's name -> array from arrays with neutral names, with the fused matrices joined."""
     found = {theirs: weights[ours] for ours, theirs in names(sizes).items() if ours in weights}
     for layer in range(sizes.layers):
         place, name = f"decoder.layers.{layer}.", f"layers.{layer}."

@@ -1,8 +1,8 @@
-"""Train a few steps with NeMo's own model, optimizer and data parallel wrapper, and report the numbers they compute.
+"""Train a few steps with NeMo's own model, optimizer and data parallel wrapper, and report the results.
 
-It runs by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`) with only
-the standard library, numpy and NeMo. benchmarks/equivalence/work.py describes the request, the report, and the
-neutral names of weights. One process uses one GPU, or a CPU, to which requests for a GPU are redirected.
+This program runs by path inside NeMo's environment (`python -P work_program.py --folder=DIR ... -- group.name=value`)
+with only the standard library, numpy and NeMo. benchmarks/equivalence/work.py describes the request, the report, and
+the neutral names of weights. One process uses one GPU or, if there is no GPU, the CPU.
 """
 
 import os
@@ -63,13 +63,13 @@ class Training:
 
     def __init__(self, ddp, case, *, adapters):
         self.ddp = ddp
-        self.gpt = getattr(ddp.module, "module", ddp.module)  # bf16 has another wrapper
+        self.gpt = getattr(ddp.module, "module", ddp.module)  # a bf16 model has one more wrapper
         self._adapters = adapters
         self._case = case
         self._sizes = known.Sizes(self.gpt.config)
 
     def weights(self):
-        """Return the weights as float32; for bf16 weights, the optimizer's copies if they exist."""
+        """Return the weights as float32. For bf16 weights, return the optimizer's float32 copies if they exist."""
         own = self.gpt.named_parameters()
         return self.neutral({name: known.array_of(getattr(one, "main_param", one)) for name, one in own})
 
@@ -137,8 +137,8 @@ class Training:
         found = {"total": total}
         below = list(self.gpt.embedding.parameters())
         if self._adapters and not below[0].requires_grad:
-            # Nothing below the first layer is trained, so torch stops there; JAX's scan over layers does not. The
-            # gradient of the embedding itself needs no matmul, so all added FLOPs are in the gradient towards it.
+            # The embedding is frozen, so torch does not compute the gradient of the first layer's input, but JAX's
+            # scan over layers does. Count its FLOPs by training the embedding, whose own gradient needs no matmul.
             self.gpt.embedding.requires_grad_(True)
             found["left_out"] = {TOWARDS_EMBEDDING: self._counted(inputs, targets, [*trained, *below]) - total}
             self.gpt.embedding.requires_grad_(False)

@@ -1,9 +1,9 @@
 """Run NeMo's own llm.pretrain or llm.finetune, and write one JSON line per event.
 
-It runs by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) with only the standard
-library and NeMo. build.py makes NeMo's objects from the settings. On a machine without a GPU, cpu_redirect.py sends
-requests for a GPU to the CPU. This file joins the processes, times the steps, starts and stops the recording of nsys,
-and checks that the requested work was done.
+This program runs by path inside NeMo's environment (`python -P worker.py ... -- group.name=value ...`) with only the
+standard library and NeMo. build.py makes NeMo's objects from the settings. If there is no GPU, cpu_redirect.py
+redirects requests for a GPU to the CPU. This file connects the processes, times the steps, starts and stops the
+recording of nsys, and checks that the requested work was done.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ON_A_CPU = (
 
 
 def join_processes(options):
-    """Set torch's rendezvous variables, before NeMo looks for those of another launcher."""
+    """Set torch's rendezvous variables, so that NeMo does not use the variables of another launcher."""
     host, _, port = (options.coordinator or "127.0.0.1:0").rpartition(":")
     os.environ.update(
         MASTER_ADDR=host,
@@ -98,7 +98,7 @@ def mesh():
 
 
 def parameter_counts(model):
-    """Return the model's numbers of all and of trainable parameters. Copies of a weight count once."""
+    """Return the numbers of all and of trainable parameters. Copies of a weight on several ranks count once."""
     import torch
     from megatron.core import parallel_state as state
 
@@ -147,7 +147,7 @@ class TokenCount:
         self.tokens += (kwargs["input_ids"] if "input_ids" in kwargs else args[0]).numel()
 
     def failures(self, wanted):
-        """Stop counting and return a message if the count is wrong. Data and context ranks have equal shares."""
+        """Stop counting, and return a message if the count is wrong. All data and context ranks have equal shares."""
         for hook in self._hooks:
             hook.remove()
         found = self.tokens * self._shares
@@ -235,9 +235,9 @@ def step_clock(work):
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):  # noqa: ARG002
             if torch.cuda.is_available():
-                torch.cuda.synchronize()  # NeMo's own timer runs before this and waits, too
+                torch.cuda.synchronize()  # no extra wait, because NeMo's own timer has already waited
             end, measured = time.perf_counter(), trainer.callback_metrics
-            # Megatron sends the last stage's loss to the first rank; the others may have zeros.
+            # Megatron sends the last stage's loss to the first rank. On the other ranks, the loss may be zero.
             loss = float(measured["reduced_train_loss"]) if work.options.rank == 0 else None
             work.end_of_step(
                 trainer.global_step - 1,
@@ -258,8 +258,8 @@ def step_clock(work):
 class ProfiledSteps:
     """Starts nsys before the `recorded` steps and stops it after them, if this rank is recorded (`mine`).
 
-    NeMo's own NsysCallback makes the same calls, but counts the steps of an epoch, so that on a small dataset it
-    would start twice or never.
+    NeMo's own NsysCallback makes the same calls, but counts steps from the start of each epoch. On a small dataset,
+    it would start nsys twice or never.
     """
 
     def __init__(self, recorded, *, mine):
@@ -271,7 +271,7 @@ class ProfiledSteps:
         """Start nsys if the step that is about to begin is the first recorded one."""
         if not self._recorded or step != min(self._recorded):
             return
-        self._on_cpu = not torch.cuda.is_available()  # on every rank, because rank 0's notes are read
+        self._on_cpu = not torch.cuda.is_available()  # set on every rank, because only rank 0's notes are read
         if self._on_cpu or not self._mine:
             return
         torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
@@ -313,14 +313,14 @@ class Work:
         fit(self.options, *self.prepared())
 
     def prepared(self):
-        """Return further arguments of `fit`: build.py, the callbacks, and whether the run uses a CPU."""
+        """Return the remaining arguments of `fit`: build.py, the callbacks, and whether the run uses a CPU."""
         on_cpu = self.join(kit.load(HERE / "cpu_redirect.py"))
         if self.proof:
             self.said.append(kit.RANDOM_WEIGHTS)
         return kit.load(HERE / "build.py"), [step_clock(self)], on_cpu
 
     def join(self, redirect):
-        """Join the processes and return whether they use a CPU. Call this before the framework is imported."""
+        """Connect the processes and return whether they use a CPU. Call this before the framework is imported."""
         join_processes(self.options)
         on_cpu = redirect.install()
         if on_cpu:
