@@ -192,6 +192,8 @@ def variables(benchmark: Benchmark) -> dict[str, str]:
 def plan(benchmark: Benchmark) -> Plan:
     cache = hub_home(benchmark.site)
     needs, mounts = needs_transformer_engine(benchmark), [f"{cache}:{cache}"] if cache else []
+    weights = str(benchmark.settings.knobs.get(PRETRAINED, ""))
+    mounts += [f"{weights}:{weights}:ro"] if weights.startswith("/") else []
     return profiles.plan(benchmark, ENVIRONMENT_NAME, command(benchmark), variables(benchmark), needs, mounts)
 
 
@@ -330,7 +332,7 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
             "tokenizer.tokenizer_model": quoted(f"{benchmark.data}/tokenizer"),
         }
     if benchmark.task == "lora" and is_benchmark_recipe(benchmark):
-        return {"dataset.split": "'99990,8,2'"}  # as in run_recipe.py
+        return {}
     tokens = {
         "tokenizer.tokenizer_type": "NullTokenizer",
         "tokenizer.vocab_size": str(benchmark.model.vocabulary_size),
@@ -377,8 +379,8 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     has started. The job's first check finds other wrong overrides on one node.
     """
     schedule = partial(schedule_refusals, place=PLACE)
-    rows = (_refuse_settings, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs, schedule)
-    for rules in (*rows, lora.refusals, _refuse_adapters, _refuse_data):
+    rows = (_refuse_settings, _refuse_replaced, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs)
+    for rules in (*rows, schedule, lora.refusals, _refuse_adapters, _refuse_data):
         found = list(rules(benchmark))
         if found:
             return found
@@ -393,6 +395,19 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
                 where=f"--set={key}",
                 why="its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers",
                 next_command="--engine=nemo",
+            )
+
+
+def _refuse_replaced(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Refuse settings that the overlap of a benchmark recipe replaces: comm_overlap.X also decides model.X."""
+    for key, value in benchmark.settings.knobs.items() if is_benchmark_recipe(benchmark) else ():
+        group, _, field = key.partition(".")
+        if group in ("model", "ddp", "optimizer") and f"comm_overlap.{field}" in settings():
+            yield RequestError(
+                f"{key} has no effect on recipe {benchmark.settings.knobs['recipe']}",
+                where=f"--set={key}",
+                why=f"Megatron-Bridge replaces it with comm_overlap.{field}, or with that setting's default",
+                next_command=f"--set={key} --set=comm_overlap.{field}={text_of(value)}",
             )
 
 
@@ -460,8 +475,15 @@ def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
-    unread = benchmark.task == "lora" and PRETRAINED not in benchmark.settings.knobs
-    if unread and hub_repository(benchmark.model.name):
+    weights = str(benchmark.settings.knobs.get(PRETRAINED, ""))
+    if weights and not weights.startswith("/") and "://" not in weights:
+        yield RequestError(
+            "the path of the checkpoint is not absolute",
+            where=f"--set={PRETRAINED}",
+            why="each rank would look for it in the folder in which it starts",
+            next_command=f"--set={PRETRAINED}={Path(weights).absolute()}",
+        )
+    if benchmark.task == "lora" and not weights and hub_repository(benchmark.model.name):
         yield RequestError(
             "Megatron-Bridge trains adapters only with a pretrained checkpoint",
             where=f"--set={PRETRAINED}",

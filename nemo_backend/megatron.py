@@ -1,6 +1,6 @@
 """Code that the engines on Megatron-core share: dimensions, fp8, pipeline schedules, data on disk."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -167,12 +167,19 @@ def dataset_prefixes(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.idx"))
 
 
+def _faults(folder: Path, names: Iterable[str]) -> list[str]:
+    """Return a sentence for each file that is missing or empty."""
+    sizes = {name: (folder / name).stat().st_size if (folder / name).is_file() else None for name in names}
+    texts = {None: "the folder has no {}", 0: "{} is empty"}
+    return [texts[size].format(name) for name, size in sizes.items() if not size]
+
+
 def dataset_refusals(folder: Path) -> Iterator[RequestError]:
     names = dataset_prefixes(folder)
-    missing = [f"{name}.bin" for name in names if not (folder / f"{name}.bin").is_file()]
-    if missing or not names:
+    faults = _faults(folder, [f"{name}{ending}" for name in names for ending in (".idx", ".bin")])
+    if faults or not names:
         yield RequestError(
-            f"the folder has no {missing[0] if missing else '.idx file'}",
+            faults[0] if faults else "the folder has no .idx file",
             where=f"--data={folder}",
             why="Megatron pretrains on pairs of .bin and .idx files; run this command in Megatron-LM to make them",
             next_command=f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME"
@@ -184,10 +191,9 @@ FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.
 
 
 def fine_tuning_refusals(folder: Path) -> Iterator[RequestError]:
-    missing = [name for name in FINE_TUNING_FILES if not (folder / name).is_file()]
-    if missing:
+    for fault in _faults(folder, FINE_TUNING_FILES)[:1]:
         yield RequestError(
-            f"the folder has no {missing[0]}",
+            fault,
             where=f"--data={folder}",
             why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)}; JSON lines have the fields input and output",
             next_command="python launch/setup.py --model=llama3_70b --task=lora",

@@ -3,6 +3,7 @@
 The runner of a cluster is in launch/slurm/submit.py; launch/cli/runners.py chooses the runner of a site.
 """
 
+import shlex
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -114,6 +115,7 @@ class LocalRunner(Runner):
             from launch.assets import site_hub
 
             yield from capture(lambda: site_hub.refuse(benchmark, backend))
+        yield from _path_refusals(benchmark, backend.plan(benchmark))
         if machine_gpus.detect().gpus:  # without GPUs, `plan` adds a warning instead
             from benchmarks.request.refusals import without_transformer_engine
 
@@ -179,6 +181,21 @@ def _memory_refusals(benchmark: Benchmark, backend: Backend) -> Iterator[Request
             why=f"choose a smaller model, or a cluster with --site=NAME; {machine_gpus.detect().why_none}",
             next_command="python launch/run.py --list",
         )
+
+
+def _path_refusals(benchmark: Benchmark, plan: Plan) -> Iterator[RequestError]:
+    """Refuse settings with a path that a phase reads and that does not exist, such as a checkpoint."""
+    read = {mount.partition(":")[0] for phase in plan.phases for mount in phase.mounts}
+    for name, value in benchmark.settings.knobs.items():
+        path = Path(str(value))
+        if value in read and not path.exists():
+            parent = next(one for one in path.parents if one.exists())
+            yield RequestError(
+                f"'{path}' does not exist",
+                where=f"--set={name}",
+                why="the run reads it on this machine",
+                next_command=f"ls {shlex.quote(str(parent))}",
+            )
 
 
 def _program_refusals(plan: Plan) -> Iterator[RequestError]:

@@ -13,6 +13,8 @@ ANOTHER_SETTING = "pass --set with a value that this Megatron-Bridge accepts, or
 NO_CONFIGURATION = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "GatedRepoError", "couldn't connect to")
 FETCH = "export HF_TOKEN and download it with python launch/setup.py --site=NAME --model=MODEL --engine=bridge"
 LOCAL = "model.transformer_impl=local"
+# Bridge replaces a named precision by its fields, and Megatron-core the older name of one CUDA graph per iteration.
+RENAMED = ("mixed_precision is MixedPrecisionConfig(", "model.cuda_graph_impl is full_iteration,")
 
 
 def look(options, work, kit):
@@ -27,8 +29,7 @@ def look(options, work, kit):
     try:
         with kit.checking("Megatron-Bridge refuses the run's configuration", ANOTHER_SETTING):
             found = work.prepared(on_cpu)
-            changed = unmet(found, options.settings)
-            resolve(found)
+            changed = resolve(found, options.settings)
     except kit.CheckFailure as failure:
         if not any(word in str(failure) for word in NO_CONFIGURATION):
             raise
@@ -39,15 +40,18 @@ def look(options, work, kit):
     return {"versions": versions, "devices": devices}
 
 
-def resolve(found):
-    """Resolve and validate a configuration, as pretrain() does at its start."""
+def resolve(found, words):
+    """Resolve a configuration as pretrain() does. Return a sentence for each override that Bridge ignored or replaced.
+    """
     from megatron.bridge.training.config import runtime_config_update
 
+    ignored = unmet(found, words)
     runtime_config_update(found)
+    return ignored + [one for one in unmet(found, words) if not one.startswith(RENAMED)]
 
 
 def unmet(found, words):
-    """Return a sentence for each override that Bridge ignored."""
+    """Return a sentence for each override that the configuration does not have."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     wrong = []

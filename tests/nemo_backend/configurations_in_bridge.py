@@ -40,15 +40,14 @@ def resolved(command: dict[str, Any]) -> dict[str, Any]:
 def resolved_here(options: Any) -> dict[str, Any]:
     try:
         found = worker.configuration(options)
-        unmet = check.unmet(found, options.settings)
         variables = {name: str(value) for name, value in found.env_vars.items()}
-        if unmet:
-            return {"problem": unmet[0], "built": {}}
         if found.peft and not found.checkpoint.pretrained_checkpoint:
             worker.begin_with_random_weights(found)
-        check.resolve(found)
+        changed = check.resolve(found, options.settings)
     except (Exception, SystemExit) as error:
         return {"problem": f"{type(error).__name__}: {error}", "built": {}}
+    if changed:
+        return {"problem": changed[0], "built": {}}
     return {"problem": None, "built": facts(found), "variables": variables}
 
 

@@ -169,7 +169,7 @@ def test_questions_and_answers_need_a_library_recipe(tmp_path: Path) -> None:
     assert "has no training.jsonl" in refused(library).what
     for name in FINE_TUNING_FILES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("{}")
     assert BACKEND.refusals(library) == []
     assert {"--dataset=local-jsonl", f"dataset.dataset_root='{tmp_path}'"} <= {*command(library)}
     assert "--dataset=mock" in command(changed(library, data="mock"))

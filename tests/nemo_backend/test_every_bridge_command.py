@@ -1,7 +1,7 @@
 """Megatron-Bridge takes the command of every recipe, on each hardware, in each precision, at each scale.
 
 Its own code resolves each configuration from the command's arguments (configurations_in_bridge.py lists the
-substitutes for a GPU). An override that it refuses or ignores is a failure.
+substitutes for a GPU). An override that it refuses, ignores or replaces is a failure.
 """
 
 import functools
@@ -53,6 +53,11 @@ def asked(name: str, benchmark: Benchmark, exchanged: dict[str, str] | None = No
 CONTROLS: dict[str, tuple[str, dict[str, str], str]] = {
     "a field of the LoRA as an existing one": (LORA, {"++peft.dim=16": "peft.dim=16"}, "peft.dim"),
     "a new field that nothing reads": (LORA, {"++peft.dim=16": "++peft.rank=16"}, "peft.rank"),
+    "a field that the overlap replaces": (
+        TUNED,
+        {"logger.log_interval=1": "model.overlap_p2p_comm=false"},
+        "model.overlap_p2p_comm",
+    ),
     "no such recipe": (LORA, {"--recipe=llama3_70b_peft_8gpu_h100_bf16_config": "--recipe=llama4"}, "llama4"),
     "no such field": (TUNED, {"model.num_layers=80": "model.layers=80"}, "model.layers"),
     "a layout that does not divide": (

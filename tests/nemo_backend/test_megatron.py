@@ -45,3 +45,6 @@ def test_a_dataset_without_its_pairs_of_files_is_refused(resolved: Resolve, tmp_
     (write_dataset(tmp_path) / "t_0.bin").unlink()
     with pytest.raises(RequestError, match=r"no t_0\.bin"):
         resolved(data=str(tmp_path))
+    (tmp_path / "t_0.bin").touch()
+    with pytest.raises(RequestError, match=r"t_0\.bin is empty"):
+        resolved(data=str(tmp_path))

@@ -105,7 +105,7 @@ def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resol
         error = refusal(resolved, task="lora", data=str(tmp_path))
         assert (error.what, error.where) == (f"the folder has no {name}", f"--data={tmp_path}")
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("{}")
     assert resolved(task="lora", data=str(tmp_path)).data == str(tmp_path)
 
 
