@@ -26,7 +26,7 @@ from benchmarks.values import (
     Step,
     Storage,
 )
-from nemo_backend import bridge_planning, layout, lora, memory, mlperf_planning, planning, profiles
+from nemo_backend import bridge_planning, layout, lora, megatron, memory, mlperf_planning, planning, profiles
 
 if TYPE_CHECKING:
     from benchmarks.compilation.traced import TraceJob
@@ -40,8 +40,6 @@ class Engine(Protocol):
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]: ...
 
     def environment(self, engine: str, platform: str) -> EnvironmentSpec: ...
-
-    def refuses_hardware(self, hardware: Hardware) -> RequestError | None: ...
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]: ...
 
@@ -79,7 +77,9 @@ class NemoBackend:
         return {**planning.settings(), **bridge_planning.settings(), **mlperf_planning.settings()}
 
     def refuses_hardware(self, engine: str, hardware: Hardware) -> RequestError | None:
-        return _engine(engine).refuses_hardware(hardware)
+        if engine not in (NEMO, BRIDGE):
+            return mlperf_planning.refuses_hardware(hardware)
+        return megatron.refuses_hardware(engine, hardware)
 
     def parallelism(self, knobs: dict[str, Scalar], gpus: int) -> Parallelism:
         if not mlperf_planning.LAYOUT_SETTINGS.isdisjoint(knobs):

@@ -23,18 +23,8 @@ from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, text_of
 from benchmarks.runs import first_check, worker_events
-from benchmarks.values import Benchmark, EachTime, Hardware, Phase, Plan, RunRecord, Scalar, Step
+from benchmarks.values import Benchmark, EachTime, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, lora, megatron, profiles
-from nemo_backend.megatron import (
-    DIMENSIONS,
-    dataset_prefixes,
-    dataset_refusals,
-    dimensions,
-    fine_tuning_refusals,
-    fp8_scaling_refusals,
-    reserved,
-    schedule_refusals,
-)
 
 VERSION = "0.6.2"  # of Megatron-Bridge in bridge_settings.yml
 # The image has Megatron-Bridge 0.6.0 of 2026-08-19 (its release notes: "NeMo Framework 26.08"), with the same Llama
@@ -58,7 +48,6 @@ FP8 = "mixed_precision.fp8"
 FP8_RECIPE = "mixed_precision.fp8_recipe"
 PRETRAINED = "checkpoint.pretrained_checkpoint"
 
-MADE_UP_DATA = ("mock", "synthetic")
 TASKS = {"pretrain": "pretrain", "lora": "peft"}  # task -> its word in recipe names
 
 # Megatron-Bridge's defaults save checkpoints, evaluate, and log every tenth step.
@@ -102,8 +91,8 @@ FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
 PRECISION_IN_NAME = re.compile(r"_(bf16|fp8[a-z]{2}|nvfp4)_")
 
 RESERVED: Mapping[str, str] = {
-    **reserved("bridge"),
-    **dict.fromkeys((f"{PLACE}.{name}" for name in DIMENSIONS), DIMENSIONS_ARE_THE_MODELS),
+    **megatron.reserved("bridge"),
+    **dict.fromkeys((f"{PLACE}.{name}" for name in megatron.DIMENSIONS), DIMENSIONS_ARE_THE_MODELS),
     **dict.fromkeys(EVERY_RUN, FILLED),
 }
 
@@ -210,7 +199,7 @@ def command(benchmark: Benchmark) -> list[str]:
 
 def _dataset(benchmark: Benchmark) -> list[str]:
     """Return the option that replaces the recipe's dataset, if the run needs another. run_recipe.py has the same."""
-    if benchmark.data in MADE_UP_DATA:
+    if benchmark.data in megatron.MADE_UP_DATA:
         own = is_benchmark_recipe(benchmark) and benchmark.task == "pretrain"
         return [] if own else ["--dataset=mock"]
     kind = "megatron-indexed" if benchmark.task == "pretrain" else "local-jsonl"
@@ -268,7 +257,7 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
     stated_otherwise = ("recipe",) if is_benchmark_recipe(benchmark) else ("recipe", FP8, FP8_RECIPE)
     return {
         **EVERY_RUN,
-        **{key: text_of(value) for key, value in dimensions(benchmark.model, PLACE).items()},
+        **{key: text_of(value) for key, value in megatron.dimensions(benchmark.model, PLACE).items()},
         "train.train_iters": str(benchmark.steps),
         "scheduler.lr_decay_iters": str(benchmark.steps),
         "train.global_batch_size": str(benchmark.batch.global_batch_size),
@@ -323,7 +312,7 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
 
 def _data(benchmark: Benchmark) -> dict[str, str]:
     """Return the overrides for mock data or for the folder of --data (indexed tokens, or JSON lines for LoRA)."""
-    made_up = benchmark.data in MADE_UP_DATA
+    made_up = benchmark.data in megatron.MADE_UP_DATA
     if benchmark.task == "lora" and not made_up:
         return {
             "dataset.dataset_root": quoted(benchmark.data),
@@ -340,7 +329,7 @@ def _data(benchmark: Benchmark) -> dict[str, str]:
     if made_up:
         return {**tokens, "dataset.blend": "null", "dataset.data_path": "null"}
     folder = Path(benchmark.data)
-    paths = ",".join(quoted(str(folder / prefix)) for prefix in dataset_prefixes(folder))
+    paths = ",".join(quoted(str(folder / prefix)) for prefix in megatron.dataset_prefixes(folder))
     places = {"dataset.data_path": f"[{paths}]", "dataset.path_to_cache": quoted("{phase_dir}/index")}
     # All of it is for training: Megatron loops forever over a split without documents, which a small dataset has.
     return {**tokens, **places, "dataset.split": "'1,0,0'"}
@@ -368,34 +357,21 @@ def quoted(text: str) -> str:
 # --- what Megatron-Bridge cannot run ------------------------------------------------------------
 
 
-def refuses_hardware(hardware: Hardware) -> RequestError | None:
-    return megatron.refuses_hardware("bridge", "Megatron-Bridge", hardware)
-
-
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     """Return why Megatron-Bridge cannot run the benchmark, without consequences of an earlier refusal.
 
     They repeat checks of Megatron-Bridge 0.6.2 and Megatron-core 0.19.2, which would fail only after every process
     has started. The job's first check finds other wrong overrides on one node.
     """
-    schedule = partial(schedule_refusals, place=PLACE)
-    rows = (_refuse_settings, _refuse_replaced, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs)
+    schedule = partial(megatron.schedule_refusals, place=PLACE)
+    fields = "its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers"
+    unknown = partial(megatron.unknown_settings, known=settings(), why=fields, other="nemo")
+    rows = (unknown, _refuse_replaced, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs)
     for rules in (*rows, schedule, lora.refusals, _refuse_adapters, _refuse_data):
         found = list(rules(benchmark))
         if found:
             return found
     return []
-
-
-def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
-    for key in benchmark.settings.knobs:
-        if key not in settings():
-            yield RequestError(
-                f"engine bridge has no setting '{key}': {nearest(key, settings())}",
-                where=f"--set={key}",
-                why="its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers",
-                next_command="--engine=nemo",
-            )
 
 
 def _refuse_replaced(benchmark: Benchmark) -> Iterator[RequestError]:
@@ -414,7 +390,7 @@ def _refuse_replaced(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
     given = [key for key in (FP8, FP8_RECIPE) if key in benchmark.settings.knobs]
     if benchmark.dtype == "fp8":
-        yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
+        yield from megatron.fp8_scaling_refusals(benchmark, FP8_RECIPE)
     elif given:
         yield RequestError(
             f"{given[0]} has no effect on {benchmark.dtype}",
@@ -493,11 +469,7 @@ def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.data in MADE_UP_DATA:
-        return
-    if benchmark.task == "pretrain":
-        yield from dataset_refusals(Path(benchmark.data))
-    elif is_benchmark_recipe(benchmark):
+    if benchmark.data not in megatron.MADE_UP_DATA and benchmark.task == "lora" and is_benchmark_recipe(benchmark):
         yield RequestError(
             f"recipe {benchmark.settings.knobs['recipe']} trains adapters only on its own mock data",
             where=f"--data={benchmark.data}",
@@ -506,4 +478,4 @@ def _refuse_data(benchmark: Benchmark) -> Iterator[RequestError]:
             next_command="--data=",
         )
     else:
-        yield from fine_tuning_refusals(Path(benchmark.data))
+        yield from megatron.data_refusals(benchmark)

@@ -1,11 +1,11 @@
 """Code that the engines on Megatron-core share: dimensions, fp8, pipeline schedules, data on disk."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from benchmarks.configs import parse_yaml
-from benchmarks.errors import RequestError
+from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import whole
 from benchmarks.values import Benchmark, Hardware, Model, Scalar
 
@@ -23,6 +23,8 @@ DIMENSIONS = {
     "layernorm_epsilon": "norm_epsilon",
 }
 
+MADE_UP_DATA = ("mock", "synthetic")
+TITLES = {"nemo": "NeMo", "bridge": "Megatron-Bridge"}
 UNFUSED_ATTENTION = (
     "attention runs as unfused PyTorch matmuls, because a venv has no Transformer Engine (containers do)"
 )
@@ -54,6 +56,18 @@ def reserved(engine: str) -> dict[str, str]:
     return {name: instead for instead, names in _listed()[engine].items() for name in names}
 
 
+def unknown_settings(benchmark: Benchmark, known: Mapping[str, str], why: str, other: str) -> Iterator[RequestError]:
+    """Refuse settings that the engine does not have. The engine `other` may have them."""
+    for key in benchmark.settings.knobs:
+        if key not in known:
+            yield RequestError(
+                f"engine {benchmark.engine} has no setting '{key}': {nearest(key, known)}",
+                where=f"--set={key}",
+                why=why,
+                next_command=f"--engine={other}",
+            )
+
+
 def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[RequestError]:
     scaling = str(benchmark.settings.knobs.get(setting, ""))
     possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
@@ -76,11 +90,11 @@ def lacks_transformer_engine(benchmark: Benchmark, needs: Mapping[str, str]) -> 
 # --- hardware -----------------------------------------------------------------------------------
 
 
-def refuses_hardware(engine: str, title: str, hardware: Hardware) -> RequestError | None:
+def refuses_hardware(engine: str, hardware: Hardware) -> RequestError | None:
     if hardware.platform in ("cuda", "cpu"):
         return None
     return RequestError(
-        f"{title} does not run on {hardware.title}",
+        f"{TITLES[engine]} does not run on {hardware.title}",
         where=f"--engine={engine} --hardware={hardware.name}",
         why=f"Stepmark runs it on CUDA or, with redirected GPU calls, on a CPU, but not on {hardware.platform}",
         next_command="--backend=jax",
@@ -167,34 +181,25 @@ def dataset_prefixes(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.idx"))
 
 
-def _faults(folder: Path, names: Iterable[str]) -> list[str]:
-    """Return a sentence for each file that is missing or empty."""
-    sizes = {name: (folder / name).stat().st_size if (folder / name).is_file() else None for name in names}
-    texts = {None: "the folder has no {}", 0: "{} is empty"}
-    return [texts[size].format(name) for name, size in sizes.items() if not size]
-
-
-def dataset_refusals(folder: Path) -> Iterator[RequestError]:
-    names = dataset_prefixes(folder)
-    faults = _faults(folder, [f"{name}{ending}" for name in names for ending in (".idx", ".bin")])
-    if faults or not names:
-        yield RequestError(
-            faults[0] if faults else "the folder has no .idx file",
-            where=f"--data={folder}",
-            why="Megatron pretrains on pairs of .bin and .idx files; run this command in Megatron-LM to make them",
-            next_command=f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME"
-            " --append-eod --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER",
-        )
-
-
 FINE_TUNING_FILES = ("training.jsonl", "validation.jsonl", "tokenizer/tokenizer.json")
 
 
-def fine_tuning_refusals(folder: Path) -> Iterator[RequestError]:
-    for fault in _faults(folder, FINE_TUNING_FILES)[:1]:
-        yield RequestError(
-            fault,
-            where=f"--data={folder}",
-            why=f"fine-tuning reads {', '.join(FINE_TUNING_FILES)}; JSON lines have the fields input and output",
-            next_command="python launch/setup.py --model=llama3_70b --task=lora",
+def data_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Refuse a folder of --data if a file is missing or empty."""
+    if benchmark.data in MADE_UP_DATA:
+        return
+    folder, names = Path(benchmark.data), list(FINE_TUNING_FILES)
+    why = f"fine-tuning reads {', '.join(names)}; JSON lines have the fields input and output"
+    next_command = "python launch/setup.py --model=llama3_70b --task=lora"
+    if benchmark.task == "pretrain":
+        names = [f"{name}{ending}" for name in dataset_prefixes(folder) for ending in (".idx", ".bin")]
+        why = "Megatron pretrains on pairs of .bin and .idx files; run this command in Megatron-LM to make them"
+        next_command = (
+            f"python tools/preprocess_data.py --input=FILE.jsonl --output-prefix={folder}/NAME"
+            " --append-eod --tokenizer-type=HuggingFaceTokenizer --tokenizer-model=FOLDER"
         )
+    sizes = {name: (folder / name).stat().st_size if (folder / name).is_file() else None for name in names}
+    missing, empty = ([name for name, size in sizes.items() if size == bad] for bad in (None, 0))
+    if missing or empty or not names:
+        what = f"{empty[0]} is empty" if empty else f"the folder has no {(missing or ['.idx file'])[0]}"
+        yield RequestError(what, where=f"--data={folder}", why=why, next_command=next_command)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import parse_yaml
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError
 from benchmarks.request.framework import (
     DIMENSIONS_ARE_THE_MODELS,
     FILLED,
@@ -15,20 +15,9 @@ from benchmarks.request.framework import (
     words_of,
 )
 from benchmarks.runs import first_check, worker_events
-from benchmarks.values import Benchmark, Hardware, Phase, Plan, RunRecord, Scalar, Step
+from benchmarks.values import Benchmark, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, lora, megatron, profiles
-from nemo_backend.megatron import (
-    DIMENSIONS,
-    cpu_refusals,
-    dataset_refusals,
-    dimensions,
-    fine_tuning_refusals,
-    fp8_scaling_refusals,
-    reserved,
-    schedule_refusals,
-)
 
-MOCK = "mock"
 NONE = "none"
 STRATEGY = layout.PLACES["nemo"]
 
@@ -93,8 +82,8 @@ FP8_RECIPE = "trainer.plugins.fp8_recipe"
 CONTEXT = f"{STRATEGY}.{layout.SIZES['context']}"
 
 RESERVED: Mapping[str, str] = {
-    **reserved("nemo"),
-    **dict.fromkeys((MODEL_CLASS, *(f"{MODEL}.{name}" for name in DIMENSIONS)), DIMENSIONS_ARE_THE_MODELS),
+    **megatron.reserved("nemo"),
+    **dict.fromkeys((MODEL_CLASS, *(f"{MODEL}.{name}" for name in megatron.DIMENSIONS)), DIMENSIONS_ARE_THE_MODELS),
     **dict.fromkeys({name for settings in PRECISIONS.values() for name in settings}, "--dtype"),
     **dict.fromkeys(EVERY_RUN, FILLED),
 }
@@ -121,7 +110,7 @@ def nemo_settings(benchmark: Benchmark) -> dict[str, Scalar]:
         "trainer.num_nodes": benchmark.nodes,
         **PRECISIONS[benchmark.dtype],
         MODEL_CLASS: benchmark.model.backend_settings["nemo"][MODEL_CLASS],
-        **dimensions(benchmark.model, MODEL),
+        **megatron.dimensions(benchmark.model, MODEL),
         "model.config.seq_length": benchmark.batch.sequence_length,
         "data.seq_length": benchmark.batch.sequence_length,
         "data.micro_batch_size": benchmark.batch.micro_batch_size,
@@ -222,36 +211,26 @@ def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], 
 # --- what NeMo cannot do ------------------------------------------------------------------------
 
 
-def refuses_hardware(hardware: Hardware) -> RequestError | None:
-    return megatron.refuses_hardware("nemo", "NeMo", hardware)
-
-
 def refusals(benchmark: Benchmark) -> list[RequestError]:
     return [
         *model_without_settings(benchmark, MODEL_CLASS),
         *_settings(benchmark),
         *lora.refusals(benchmark),
-        *(cpu_refusals(benchmark, RECOMPUTE, CONTEXT) if benchmark.hardware.kind == "cpu" else ()),
-        *schedule_refusals(benchmark, STRATEGY),
-        *_data(benchmark),
+        *(megatron.cpu_refusals(benchmark, RECOMPUTE, CONTEXT) if benchmark.hardware.kind == "cpu" else ()),
+        *megatron.schedule_refusals(benchmark, STRATEGY),
+        *megatron.data_refusals(benchmark),
     ]
 
 
 def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
     """Refuse settings that belong to the other engine, have no effect, or do not work on this GPU."""
-    for name in benchmark.settings.knobs:
-        if name not in settings():
-            yield RequestError(
-                f"engine nemo has no setting '{name}': {nearest(name, settings())}",
-                where=f"--set={name}",
-                why="it may be a field of Megatron-Bridge's configuration, which engine bridge uses",
-                next_command="--engine=bridge",
-            )
+    why = "it may be a field of Megatron-Bridge's configuration, which engine bridge uses"
+    yield from megatron.unknown_settings(benchmark, settings(), why, "bridge")
     for name in benchmark.settings.overrides:
         if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":
             yield without_effect(name, benchmark.dtype, "--dtype=fp8")
     if FP8_RECIPE in benchmark.settings.knobs:
-        yield from fp8_scaling_refusals(benchmark, FP8_RECIPE)
+        yield from megatron.fp8_scaling_refusals(benchmark, FP8_RECIPE)
 
 
 # Setting -> its default for Llama in NeMo 2.7.3. If a setting is true, Megatron 0.15.3 fails an assertion or imports
@@ -275,10 +254,3 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
         if benchmark.settings.knobs.get(name, usual):
             found[f"{name}=true"] = f"--set={name}=false"
     return found
-
-
-def _data(benchmark: Benchmark) -> Iterator[RequestError]:
-    if benchmark.data == MOCK:
-        return
-    rule = dataset_refusals if benchmark.task == "pretrain" else fine_tuning_refusals
-    yield from rule(Path(benchmark.data))

@@ -20,7 +20,6 @@ PROGRAM = SideProgram(
 
 # inside/trace_stand_ins.py follows the source of this version, commit d0067d0 of 2026-08-22.
 TRANSFORMER_ENGINE = "2.20.0.dev0"
-DDP = {"nemo": "trainer.strategy.ddp", "bridge": "ddp"}
 # Settings of Megatron's configuration that need a GPU, or that the trace program sets itself.
 DROPPED = (
     "apply_rope_fusion", "attention_backend", "context_parallel_size", "cross_entropy_fusion_impl",

@@ -189,13 +189,9 @@ def _path_refusals(benchmark: Benchmark, plan: Plan) -> Iterator[RequestError]:
     for name, value in benchmark.settings.knobs.items():
         path = Path(str(value))
         if value in read and not path.exists():
-            parent = next(one for one in path.parents if one.exists())
-            yield RequestError(
-                f"'{path}' does not exist",
-                where=f"--set={name}",
-                why="the run reads it on this machine",
-                next_command=f"ls {shlex.quote(str(parent))}",
-            )
+            why = "the run reads it on this machine"
+            further = f"ls {shlex.quote(str(next(one for one in path.parents if one.exists())))}"
+            yield RequestError(f"'{path}' does not exist", where=f"--set={name}", why=why, next_command=further)
 
 
 def _program_refusals(plan: Plan) -> Iterator[RequestError]:

@@ -41,8 +41,7 @@ def look(options, work, kit):
 
 
 def resolve(found, words):
-    """Resolve a configuration as pretrain() does. Return a sentence for each override that Bridge ignored or replaced.
-    """
+    """Resolve a configuration as pretrain() does. Return a sentence for each override that Bridge did not keep."""
     from megatron.bridge.training.config import runtime_config_update
 
     ignored = unmet(found, words)

@@ -6,7 +6,6 @@ Bridge's own scripts/training/run_recipe.py does, and adds a clock, which that s
 the code that both engines share. cpu_redirect.py replaces what a CPU or a virtual environment lacks.
 """
 
-import argparse
 import importlib.util
 import math
 import os
@@ -161,27 +160,14 @@ class Work(shared.Work):
         return found
 
 
-def main(options):
-    events = kit.events_of(options)
-    if options.check:
-        look = kit.load(HERE / "bridge_check.py").look
-        return kit.run_check(lambda: look(options, Work(options, events), kit), events)
-    work = Work(options, events)
-    return kit.run(options, work.train, work.failures, events, work.notes)
-
-
 def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
-    kit.add_options(parser)
+    parser = shared.parser_for(__doc__)
     parser.add_argument("--recipe", required=True)
     parser.add_argument("--library", action="store_true", help="take the recipe from megatron.bridge.recipes")
     parser.add_argument("--dataset", default="", help="data to use instead of the recipe's, such as mock")
     parser.add_argument("--stated_model", action="store_true", help="do not read a configuration from Hugging Face")
-    parser.add_argument("--data", required=True, help="mock, or the folder of a dataset")
-    parser.add_argument("--tokens_per_step", type=int, required=True)
-    parser.add_argument("--recorded_steps", default="", help="steps that nsys records, such as 45-49")
     return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
-    kit.leave(main(parse(sys.argv[1:])))
+    kit.leave(shared.run(parse(sys.argv[1:]), Work, "bridge_check.py"))

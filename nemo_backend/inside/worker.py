@@ -392,21 +392,31 @@ def objects(options, build, callbacks, on_cpu):
 
 
 def main(options):
+    return run(options, Work, "nemo_check.py", objects)
+
+
+def run(options, kind, check, *given):
+    """Train with the class `kind` of Work, or only look at the node with the module `check`."""
     events = kit.events_of(options)
     if options.check:
-        look = kit.load(HERE / "nemo_check.py").look
-        return kit.run_check(lambda: look(options, Work(options, events), objects, kit), events)
-    work = Work(options, events)
+        look = kit.load(HERE / check).look
+        return kit.run_check(lambda: look(options, kind(options, events), *given, kit), events)
+    work = kind(options, events)
     return kit.run(options, work.train, work.failures, events, work.notes)
 
 
-def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+def parser_for(description):
+    parser = argparse.ArgumentParser(description=description)
     kit.add_options(parser)
     parser.add_argument("--data", required=True, help="mock, or the folder of a dataset")
-    parser.add_argument("--vocabulary_size", type=int, required=True)
     parser.add_argument("--tokens_per_step", type=int, required=True)
     parser.add_argument("--recorded_steps", default="", help="steps that nsys records, such as 45-49")
+    return parser
+
+
+def parse(argv):
+    parser = parser_for(__doc__)
+    parser.add_argument("--vocabulary_size", type=int, required=True)
     return parser.parse_args(argv)
 
 

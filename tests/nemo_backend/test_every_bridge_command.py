@@ -38,9 +38,7 @@ def benchmarks() -> dict[str, Benchmark]:
 def asked(name: str, benchmark: Benchmark, exchanged: dict[str, str] | None = None) -> dict[str, Any]:
     """What the program takes; `exchanged` are words that the command has otherwise."""
     words = [word.replace("{phase_dir}", "/results/run/attempt-1/perf") for word in command(benchmark)[3:]]
-    words = [
-        f"{PRETRAINED}={os.devnull}" if word.startswith(f"{PRETRAINED}=") else word for word in words
-    ]  # must exist
+    words = [f"{PRETRAINED}={os.devnull}" if word.startswith(PRETRAINED) else word for word in words]  # must exist
     return {
         "name": name,
         # The gated configurations are not here; every dimension is an override.
@@ -53,11 +51,7 @@ def asked(name: str, benchmark: Benchmark, exchanged: dict[str, str] | None = No
 CONTROLS: dict[str, tuple[str, dict[str, str], str]] = {
     "a field of the LoRA as an existing one": (LORA, {"++peft.dim=16": "peft.dim=16"}, "peft.dim"),
     "a new field that nothing reads": (LORA, {"++peft.dim=16": "++peft.rank=16"}, "peft.rank"),
-    "a field that the overlap replaces": (
-        TUNED,
-        {"logger.log_interval=1": "model.overlap_p2p_comm=false"},
-        "model.overlap_p2p_comm",
-    ),
+    "a replaced field": (TUNED, {"logger.log_interval=1": "model.overlap_p2p_comm=false"}, "model.overlap_p2p_comm"),
     "no such recipe": (LORA, {"--recipe=llama3_70b_peft_8gpu_h100_bf16_config": "--recipe=llama4"}, "llama4"),
     "no such field": (TUNED, {"model.num_layers=80": "model.layers=80"}, "model.layers"),
     "a layout that does not divide": (

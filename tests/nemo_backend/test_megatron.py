@@ -42,9 +42,8 @@ def test_a_dataset_without_its_pairs_of_files_is_refused(resolved: Resolve, tmp_
     with pytest.raises(RequestError, match=r"no \.idx file") as caught:
         resolved(data=str(tmp_path))
     assert str(tmp_path) in caught.value.where
-    (write_dataset(tmp_path) / "t_0.bin").unlink()
-    with pytest.raises(RequestError, match=r"no t_0\.bin"):
-        resolved(data=str(tmp_path))
-    (tmp_path / "t_0.bin").touch()
-    with pytest.raises(RequestError, match=r"t_0\.bin is empty"):
-        resolved(data=str(tmp_path))
+    tokens = write_dataset(tmp_path) / "t_0.bin"
+    for change, words in ((tokens.unlink, r"no t_0\.bin"), (tokens.touch, r"t_0\.bin is empty")):
+        change()
+        with pytest.raises(RequestError, match=words):
+            resolved(data=str(tmp_path))
