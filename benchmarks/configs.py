@@ -43,7 +43,9 @@ WHERE_TO_LOOK: dict[Kind, str] = {
     "sites": "python launch/setup.py --new_site=mycluster",
 }
 
-NOT_IN_SCOPE: dict[Kind, str] = {"models": "models are dense Llama decoders; mixtures of experts are not supported"}
+NOT_IN_SCOPE: dict[Kind, str] = {
+    "models": "models are decoders with attention in every layer; hybrids such as Nemotron-H are not supported"
+}
 
 EXAMPLE = "example_"  # the prefix of sites that only serve as templates
 OF_BACKEND = re.compile(r"^backend: (\w+)$", re.MULTILINE)  # finds a recipe's backend without parsing YAML

@@ -29,14 +29,52 @@ VariableName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]  # a step time read from a file; 0 if the file rounded it to 0
 
 
+class LatentAttention(Value, frozen=True):
+    """Multi-head latent attention (MLA): keys and values are projected from one small vector per token."""
+
+    query_rank: Positive
+    key_value_rank: Positive
+    unrotated_head_dim: Positive  # the part of a query or key head without rotary position embedding
+    rotated_head_dim: Positive
+    value_head_dim: Positive
+
+
+class SlidingWindow(Value, frozen=True):
+    """Sliding-window attention: a token attends to the last `tokens`, except in every `global_every`-th layer."""
+
+    tokens: Positive
+    global_every: Positive
+
+
+class Attention(Value, frozen=True):
+    """The differences of a model's attention from a Llama's."""
+
+    latent: LatentAttention | None = None
+    window: SlidingWindow | None = None
+    sinks: bool = False  # one trained number per head takes part in the softmax
+    biases: bool = False  # query, key, value and output projections have biases
+    query_key_norms: bool = False
+
+
+class Experts(Value, frozen=True):
+    """The mixture of experts in each layer after the first `dense_layers`. All experts are gated."""
+
+    count: Positive
+    active: Positive  # experts per token, without the shared experts
+    ffn_hidden_size: Positive  # of one expert
+    shared: Annotated[int, msgspec.Meta(ge=0)] = 0  # experts that process every token
+    dense_layers: Annotated[int, msgspec.Meta(ge=0)] = 0
+    biases: bool = False  # experts and router have biases
+
+
 class Model(Value, frozen=True):
-    """Dimensions of a dense Llama-shaped decoder. With `uncounted`, the architecture differs and FLOPs are null."""
+    """Dimensions of a decoder. With `uncounted`, the model is not a decoder of tokens, and FLOPs are null."""
 
     name: str
     family: str
     layers: Positive
     hidden_size: Positive
-    ffn_hidden_size: Positive
+    ffn_hidden_size: Positive  # of dense layers; of one expert if all layers have experts
     attention_heads: Positive
     query_groups: Positive
     head_dim: Positive
@@ -48,7 +86,14 @@ class Model(Value, frozen=True):
     backend_settings: dict[str, dict[str, Scalar]]  # backend name -> the backend's settings that select this model
     source: str
     date: str
+    attention: Attention = Attention()
+    experts: Experts | None = None  # None: all layers are dense
+    mtp_modules: Annotated[int, msgspec.Meta(ge=0)] = 0  # multi-token prediction: a layer and a projection each
     uncounted: str = ""  # why Stepmark has no formula for the model's parameters and FLOPs; empty: it has one
+
+    @property
+    def dense_layers(self) -> int:
+        return self.layers if self.experts is None else self.experts.dense_layers
 
 
 class Peak(Value, frozen=True):
@@ -246,6 +291,10 @@ class RecipeDefaults(Value, frozen=True):
     steps: Positive
 
 
+# How a router chooses experts: each expert gets the same number of tokens, or the trained weights decide.
+Routing = Literal["balanced", "learned"]
+
+
 class Recipe(Value, frozen=True):
     """The recipe of a backend to train a model for a task: parallelism, batch and knobs, with their source."""
 
@@ -267,13 +316,18 @@ class Recipe(Value, frozen=True):
     overlays: list[Overlay]
     source: str
     date: str
+    routing: Routing | None = None  # for models with experts; None: learned
 
 
 # --- resolved ---------------------------------------------------------------------------------
 
 
 class Parallelism(Value, frozen=True):
-    """The division of work among devices. The product of all axes except virtual_pipeline is the device count."""
+    """The division of work among devices.
+
+    The product of all axes except virtual_pipeline and expert is the device count. The experts of a layer are divided
+    among `expert` devices, which are also ranks of the other axes within a pipeline stage.
+    """
 
     data: int = 1
     fsdp: int = 1
@@ -281,6 +335,7 @@ class Parallelism(Value, frozen=True):
     pipeline: int = 1
     context: int = 1
     virtual_pipeline: int = 1
+    expert: int = 1
 
     @property
     def devices(self) -> int:
@@ -288,15 +343,16 @@ class Parallelism(Value, frozen=True):
 
     def words(self) -> list[tuple[str, int]]:
         """Return the axes with more than one device: [("fsdp", 4), ("data", 2)]."""
-        names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline")
+        names = ("fsdp", "data", "tensor", "pipeline", "context", "virtual_pipeline", "expert")
         return [(name, getattr(self, name)) for name in names if getattr(self, name) > 1]
 
     def short(self) -> str:
-        """Return the axes as recipes abbreviate them, such as TP4 PP2 CP1. FSDP and VP appear only if used."""
+        """Return the axes as recipes abbreviate them, such as TP4 PP2 CP1. FSDP, VP and EP appear only if used."""
         always = f"TP{self.tensor} PP{self.pipeline} CP{self.context}"
         virtual = f" VP{self.virtual_pipeline}" if self.virtual_pipeline > 1 else ""
         sharded = f" FSDP{self.fsdp}" if self.fsdp > 1 else ""
-        return f"{always}{virtual}{sharded} DP{self.data}"
+        experts = f" EP{self.expert}" if self.expert > 1 else ""
+        return f"{always}{virtual}{experts}{sharded} DP{self.data}"
 
 
 class Profiling(Value, frozen=True):
@@ -374,6 +430,7 @@ class Benchmark(Value, frozen=True):
     recipe: RecipeReference
     instruments: Instruments = Instruments()
     measured_peaks: dict[str, Peak] = {}  # precision -> the peak that launch/peak.py measured on this device
+    routing: Routing | None = None  # None: the model has no experts
 
     @property
     def trains(self) -> str:

@@ -11,7 +11,7 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_525,
+    "benchmarks": 2_590,
     "benchmarks/compare": 1_430,
     "benchmarks/compilation": 1_280,
     "benchmarks/dashboard": 870,
@@ -23,13 +23,13 @@ BUDGETS = {
     "benchmarks/machine": 580,
     "benchmarks/measuring": 1_430,
     "benchmarks/mlperf": 1_590,
-    "benchmarks/model": 2_325,
+    "benchmarks/model": 2_580,
     "benchmarks/nightly": 1_690,
     "benchmarks/pages": 1_430,
     "benchmarks/preflight": 630,
     "benchmarks/reading": 620,
     "benchmarks/references": 130,
-    "benchmarks/request": 1_455,
+    "benchmarks/request": 1_490,
     "benchmarks/runs": 1_850,
     "benchmarks/sweeps": 675,
     "benchmarks/telemetry": 690,
@@ -56,8 +56,8 @@ BUDGETS = {
     "nemo_backend": 2_350,
     "nemo_backend/inside": 2_638,
 }
-PRODUCT_LINES = 50_850
-TEST_LINES = 42_000
+PRODUCT_LINES = 51_200
+TEST_LINES = 42_100
 PRODUCT_FILES = 341
 
 

@@ -105,7 +105,7 @@ def summarise_foreign(
                 sequence_length=workload.sequence_length,
                 global_batch_size=workload.global_batch_size,
             ),
-            "model_flops_per_step": workload.flops_per_step(flops.conventions_for(workload.task)[0]),
+            "model_flops_per_step": workload.flops_per_step(flops.conventions_for(workload.task, workload.model)[0]),
             "loss": loss,
             "reported_by_framework": reported,
             "null_because": {**figures.null_because, **unknown_figures(figures.window, loss, reported)},
@@ -206,7 +206,7 @@ def _whose_convention(
     per_token, uncertainty = statistics.median(ratios), statistics.median(uncertainties)
     if per_token is None or uncertainty is None:
         return None
-    names = flops.conventions_for(workload.task)
+    names = flops.conventions_for(workload.task, workload.model, printed=True)
     return attribute(workload.model, workload.sequence_length, per_token, uncertainty, names)
 
 

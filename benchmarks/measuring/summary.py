@@ -145,7 +145,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
     status: Status = "failed" if failures else "invalid" if doubts else "valid"
     figures, speed_notes = _without_false_claims(benchmark, figures, failed=bool(failures))
     facts = next((one for one in record.facts if one.rank == 0), None)
-    own_convention = flops.conventions_for(workload.task)[0]
+    own_convention = flops.conventions_for(workload.task, workload.model)[0]
     loss, reported = loss_of(own), reported_of(marked)
     unknown = _why_unknown(figures.window, loss, facts, evidence.provenance_digest, reported)
     unknown |= {} if pgle else {"pgle": "it was off (--pgle=off)"}

@@ -145,7 +145,7 @@ def mfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
     for table, peaks in tables:
         columns = [
             [one.entry(name, _rate(workload, workload.flops_per_step(name), step_seconds)) for one in against]
-            for name in flops.conventions_for(workload.task)
+            for name in flops.conventions_for(workload.task, workload.model)
             if (against := [_own_precision(workload, table, peaks), *_bf16_and_mixed(workload, table, peaks, name)])
         ]
         found += [entry for row in zip(*columns, strict=True) for entry in row]
@@ -166,7 +166,7 @@ def hfu(workload: Workload, step_seconds: float, nulls: dict[str, str]) -> list[
             name, _rate(workload, hardware_flops_per_step(workload, name), step_seconds)
         )
         for table, peaks in tables
-        for name in hardware_conventions(workload.task)
+        for name in hardware_conventions(workload.task, workload.model)
     ]
 
 
@@ -192,5 +192,5 @@ def fastest_possible_seconds(workload: Workload) -> float | None:
     peak = workload.hardware.peaks.get(workload.dtype)
     if peak is None or workload.model.uncounted:
         return None
-    fewest = min(workload.flops_per_step(name) for name in flops.conventions_for(workload.task))
+    fewest = min(workload.flops_per_step(name) for name in flops.conventions_for(workload.task, workload.model))
     return fewest / (peak.tflops * 1e12 * workload.gpus)

@@ -4,13 +4,15 @@ A convention gives the FLOPs that the model's mathematics needs for one trained 
 which ledger.py counts. Peaks and MFU are in benchmarks/measuring/utilisation.py.
 
 Symbols: L layers, h hidden size, f FFN hidden size, V vocabulary, s sequence length, a attention heads,
-g query groups, d head dimension, N all parameters. The published formulas write h for a*d, because
-both are equal in every Llama. The formulas here do not assume that.
+g query groups, d head dimension, N parameters (with experts, the active ones). The published formulas write h for
+a*d, because both are equal in every Llama. The formulas here do not assume that. For latent attention and experts,
+`linear_flops_per_token` has the terms of attention and of the MLP.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
-from benchmarks.values import Lora, Model, Value
+from benchmarks.values import Attention, Lora, Model, Value
 
 # FLOPs per weight and token: a multiply and an add, in the forward pass and for the gradients of input and weight.
 FLOPS_PER_WEIGHT = 6
@@ -20,9 +22,24 @@ FLOPS_PER_WEIGHT = 6
 
 
 def parameter_count(model: Model) -> int:
-    """Return the number of parameters: embedding, layers, final norm, and a separate head unless it is tied."""
+    """Return the number of parameters: embedding, layers, final norm, a separate head unless it is tied, and MTP."""
     head = 0 if model.tied_embeddings else embedding_parameters(model)
-    return embedding_parameters(model) + model.layers * layer_parameters(model) + model.hidden_size + head
+    rest = embedding_parameters(model) + head + model.hidden_size
+    return rest + layers_parameters(model) + model.mtp_modules * mtp_parameters(model)
+
+
+def active_parameter_count(model: Model) -> int:
+    """Return the parameters that process a token: as `parameter_count`, but only the selected and shared experts.
+
+    Published counts of active parameters differ in whether they include the embedding, the head, or MTP modules. This
+    count includes the embedding and the head, and excludes MTP modules, which inference does not need.
+    """
+    without_mtp = parameter_count(model) - model.mtp_modules * mtp_parameters(model)
+    return without_mtp - (model.layers - model.dense_layers) * _idle_experts(model) * expert_parameters(model)
+
+
+def _idle_experts(model: Model) -> int:
+    return model.experts.count - model.experts.active if model.experts else 0
 
 
 def embedding_parameters(model: Model) -> int:
@@ -30,12 +47,61 @@ def embedding_parameters(model: Model) -> int:
     return model.vocabulary_size * model.hidden_size
 
 
+def layers_parameters(model: Model) -> int:
+    """Return the parameters of all decoder layers, dense or with experts."""
+    sparse = model.layers - model.dense_layers
+    return model.dense_layers * dense_layer_parameters(model) + sparse * layer_parameters(model)
+
+
 def layer_parameters(model: Model) -> int:
-    """Return the parameters of one decoder layer: its matmul weights and the scales of its two norms."""
-    return layer_matmul_weights(model) + 2 * model.hidden_size
+    """Return the parameters of the model's largest kind of layer: a layer with experts, if it has any."""
+    experts = model.experts
+    if experts is None:
+        return dense_layer_parameters(model)
+    router = model.hidden_size * experts.count + (experts.count if experts.biases else 0)
+    return _attention_parameters(model) + router + (experts.count + experts.shared) * expert_parameters(model)
 
 
-# Each matrix of a layer -> (inputs, outputs) as a function of the model. Fused matmuls count as one matrix.
+def dense_layer_parameters(model: Model) -> int:
+    """Return the parameters of a layer without experts: matmul weights, norms, and attention's small parameters."""
+    return _attention_parameters(model) + mlp_weights(model)
+
+
+def expert_parameters(model: Model) -> int:
+    """Return the parameters of one expert: gate, up and down matrices and their biases; 0 for a dense model."""
+    experts, hidden = model.experts, model.hidden_size
+    if experts is None:
+        return 0
+    biases = 2 * experts.ffn_hidden_size + hidden if experts.biases else 0
+    return 3 * hidden * experts.ffn_hidden_size + biases
+
+
+def mtp_parameters(model: Model) -> int:
+    """Return the parameters of an MTP module: a layer, a projection of two states to one, and three norms."""
+    return layer_parameters(model) + 2 * model.hidden_size**2 + 3 * model.hidden_size
+
+
+def _attention_parameters(model: Model) -> int:
+    """Return the parameters of a layer's attention and of the layer's two norms."""
+    attention = model.attention
+    small = latent_norm_parameters(model)
+    if attention.query_key_norms:
+        small += 2 * model.head_dim
+    if attention.biases:
+        small += model.head_dim * (model.attention_heads + 2 * model.query_groups) + model.hidden_size
+    if attention.sinks:
+        small += model.attention_heads
+    return attention_weights(model) + small + 2 * model.hidden_size
+
+
+def latent_norm_parameters(model: Model) -> int:
+    """Return the scales of the two norms of latent attention; 0 for other attention."""
+    latent = model.attention.latent
+    return 0 if latent is None else latent.query_rank + latent.key_value_rank
+
+
+# Each matrix of a dense layer with grouped heads -> (inputs, outputs) as a function of the model. Fused matmuls count
+# as one matrix.
 LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
     "query_key_value": lambda m: (m.hidden_size, (m.attention_heads + 2 * m.query_groups) * m.head_dim),
     "attention_output": lambda m: (m.attention_heads * m.head_dim, m.hidden_size),
@@ -45,9 +111,36 @@ LAYER_MATRICES: dict[str, Callable[[Model], tuple[int, int]]] = {
 
 
 def layer_matmul_weights(model: Model) -> int:
-    """Return the matmul weights of one layer: attention (query, key, value, output) and MLP (gate, up, down)."""
-    sizes = [matrix(model) for matrix in LAYER_MATRICES.values()]
-    return sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes)
+    """Return the matmul weights of one dense layer: attention and MLP."""
+    return attention_weights(model) + mlp_weights(model)
+
+
+def attention_weights(model: Model) -> int:
+    """Return the matmul weights of one layer's attention: its projections with grouped heads or with latent ones."""
+    hidden, heads, latent = model.hidden_size, model.attention_heads, model.attention.latent
+    if latent is None:
+        return 2 * hidden * model.head_dim * (heads + model.query_groups)
+    unrotated, rotated, value = latent.unrotated_head_dim, latent.rotated_head_dim, latent.value_head_dim
+    queries = latent.query_rank * (hidden + heads * (unrotated + rotated))
+    keys_and_values = hidden * (latent.key_value_rank + rotated) + latent.key_value_rank * heads * (unrotated + value)
+    return queries + keys_and_values + heads * value * hidden
+
+
+def mlp_weights(model: Model) -> int:
+    """Return the matmul weights of a dense layer's MLP: gate, up and down."""
+    return 3 * model.hidden_size * model.ffn_hidden_size
+
+
+def router_weights(model: Model) -> int:
+    return model.hidden_size * model.experts.count if model.experts else 0
+
+
+def active_expert_weights(model: Model) -> int:
+    """Return the matmul weights of the experts that process a token in one layer: the selected and shared ones."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    return 3 * model.hidden_size * experts.ffn_hidden_size * (experts.active + experts.shared)
 
 
 # Matrices that can have an adapter: the matrices of a layer, and the separate parts of the two fused ones.
@@ -81,13 +174,48 @@ def held_parameter_count(model: Model, lora: Lora | None) -> int:
 
 
 def linear_flops_per_token(model: Model) -> float:
-    """Return the FLOPs per token of all matmuls with weights: the layers and the head."""
-    return FLOPS_PER_WEIGHT * float(model.layers * layer_matmul_weights(model) + embedding_parameters(model))
+    """Return the FLOPs per token of all matmuls with weights: layers, head, and MTP modules with their head."""
+    sparse = active_expert_weights(model) + router_weights(model)
+    weights = (
+        model.layers * attention_weights(model)
+        + model.dense_layers * mlp_weights(model)
+        + (model.layers - model.dense_layers) * sparse
+        + embedding_parameters(model)
+        + model.mtp_modules
+        * (attention_weights(model) + sparse + 2 * model.hidden_size**2 + embedding_parameters(model))
+    )
+    return FLOPS_PER_WEIGHT * float(weights)
 
 
 def attention_core_flops_per_token(model: Model, sequence_length: int) -> float:
     """Return the FLOPs per token of attention scores and weighted values over the whole sequence, without a mask."""
-    return 12.0 * model.layers * model.attention_heads * model.head_dim * sequence_length
+    return (model.layers + model.mtp_modules) * _core_flops(model, sequence_length)
+
+
+def causal_core_flops_per_token(model: Model, sequence_length: int) -> float:
+    """Return the FLOPs per token of attention with a causal mask (half of the square) and the model's windows."""
+    window = model.attention.window
+    whole = model.layers if window is None else model.layers // window.global_every
+    flops = (whole + model.mtp_modules) * _core_flops(model, sequence_length / 2)
+    if window is not None:
+        flops += (model.layers - whole) * _core_flops(model, positions_in_window(window.tokens, sequence_length))
+    return flops
+
+
+def positions_in_window(tokens: int, sequence_length: int) -> float:
+    """Return the average number of positions to which a token attends in a window of that many tokens."""
+    if tokens >= sequence_length:
+        return sequence_length / 2
+    return tokens - tokens * (tokens - 1) / (2 * sequence_length)
+
+
+def _core_flops(model: Model, positions: float) -> float:
+    """Return a layer's training FLOPs per token of the attention core, for the average number of positions."""
+    latent, heads = model.attention.latent, model.attention_heads
+    widths = 2 * model.head_dim  # of a query, and of a value
+    if latent is not None:
+        widths = latent.unrotated_head_dim + latent.rotated_head_dim + latent.value_head_dim
+    return FLOPS_PER_WEIGHT * float(heads * widths * positions)
 
 
 def _recipe(model: Model, sequence_length: int) -> float:
@@ -95,19 +223,52 @@ def _recipe(model: Model, sequence_length: int) -> float:
 
 
 def _causal(model: Model, sequence_length: int) -> float:
-    return linear_flops_per_token(model) + attention_core_flops_per_token(model, sequence_length) / 2
+    return linear_flops_per_token(model) + causal_core_flops_per_token(model, sequence_length)
 
 
 def _palm(model: Model, sequence_length: int) -> float:
-    weights = FLOPS_PER_WEIGHT * float(parameter_count(model))
+    weights = FLOPS_PER_WEIGHT * float(active_parameter_count(model))
     return weights + attention_core_flops_per_token(model, sequence_length)
 
 
 def _torchtitan(model: Model, sequence_length: int) -> float:
     # A tied table is multiplied as the head, so only an untied table is excluded.
     looked_up = 0 if model.tied_embeddings else embedding_parameters(model)
-    weights = FLOPS_PER_WEIGHT * float(parameter_count(model) - looked_up)
-    return weights + attention_core_flops_per_token(model, sequence_length)
+    weights = FLOPS_PER_WEIGHT * float(active_parameter_count(model) - looked_up)
+    return weights + model.layers * _core_flops(model, sequence_length)  # it does not know MTP modules
+
+
+def _maxtext(model: Model, sequence_length: int) -> float:
+    """Count as MaxText does: a simpler window, and only the layer of an MTP module."""
+    window = model.attention.window
+    extra = model.mtp_modules * FLOPS_PER_WEIGHT * (2 * model.hidden_size**2 + embedding_parameters(model))
+    flops = _causal(model, sequence_length) - extra
+    if window is not None:
+        tokens = min(window.tokens, sequence_length)
+        difference = tokens - tokens**2 / (2 * sequence_length) - positions_in_window(tokens, sequence_length)
+        flops += (model.layers - model.layers // window.global_every) * _core_flops(model, difference)
+    return flops
+
+
+def _bridge(model: Model, sequence_length: int) -> float:
+    """Count as Megatron-Bridge 0.5 and later: without routers, but with norms of latent attention and MTP."""
+    sparse = model.layers - model.dense_layers + model.mtp_modules
+    norms = (model.layers + model.mtp_modules) * latent_norm_parameters(model)
+    norms += 3 * model.mtp_modules * model.hidden_size
+    weights = norms - sparse * router_weights(model)
+    return _causal(model, sequence_length) + FLOPS_PER_WEIGHT * weights
+
+
+def _megatron_core(model: Model, sequence_length: int) -> float:
+    """Count as `bridge`, but as if each layer attended to the whole sequence."""
+    without = attention_core_flops_per_token(model, sequence_length) / 2
+    return _bridge(model, sequence_length) - causal_core_flops_per_token(model, sequence_length) + without
+
+
+def _bridge_0_4(model: Model, sequence_length: int) -> float:
+    """Count as `megatron_core`, but with two of three matrices in GPT-OSS's MLP, whose activation is not SiLU."""
+    missing = model.layers * active_expert_weights(model) / 3 if model.family == "gpt_oss" else 0.0
+    return _megatron_core(model, sequence_length) - FLOPS_PER_WEIGHT * missing
 
 
 def adapted_flops_per_token(model: Model, lora: Lora, sequence_length: int) -> float:
@@ -127,8 +288,13 @@ def _lora(model: Model, sequence_length: int) -> float:
 # --- the conventions --------------------------------------------------------------------------
 
 
+def is_llama(model: Model) -> bool:
+    """Return whether a model is a dense Llama, for which the frameworks' own counts agree."""
+    return model.experts is None and model.attention == Attention() and model.mtp_modules == 0
+
+
 class Convention(Value, frozen=True):
-    """A convention to count the FLOPs of a token, and the tasks that it applies to."""
+    """A convention to count the FLOPs of a token, and the tasks and models that it applies to."""
 
     name: str
     formula: str
@@ -137,9 +303,16 @@ class Convention(Value, frozen=True):
     flops_per_token: Callable[[Model, int], float]
     attention_share: float = 1.0  # the counted share of the attention scores: all, or the causal half
     only_matmuls: bool = True  # it counts neither lookups nor norms, so that recomputed matmul FLOPs can be added
+    models: Literal["all", "llamas", "others"] = "all"
+    reported: bool = True  # results report it; otherwise it only explains numbers that a framework printed
+
+    def applies_to(self, task: str, model: Model) -> bool:
+        return task in self.tasks and self.models in ("all", "llamas" if is_llama(model) else "others")
 
 
-# The first convention that fits a task is shown first.
+CAUSAL = "6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 6 L a d s: the attention core halved"
+
+# The first convention that fits a task and a model is shown first.
 CONVENTIONS: dict[str, Convention] = {
     convention.name: convention
     for convention in (
@@ -149,11 +322,12 @@ CONVENTIONS: dict[str, Convention] = {
             source="NVIDIA dgxc-benchmarking Llama pretraining recipes, after Narayanan et al. 2021",
             tasks=("pretrain",),
             flops_per_token=_recipe,
+            models="llamas",
         ),
         Convention(
             name="causal",
-            formula="6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 6 L a d s: the attention core halved",
-            source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge",
+            formula=f"{CAUSAL}; with experts, all matmuls: active experts, routers, MTP modules with their head",
+            source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge; with experts, Stepmark's own sum",
             tasks=("pretrain",),
             flops_per_token=_causal,
             attention_share=0.5,
@@ -165,14 +339,56 @@ CONVENTIONS: dict[str, Convention] = {
             tasks=("pretrain",),
             flops_per_token=_palm,
             only_matmuls=False,
+            models="llamas",
+        ),
+        Convention(
+            name="bridge",
+            formula="causal without routers, with the norms of latent attention and of MTP modules",
+            source="Megatron-Bridge 0.5.0 to 0.6.2, training/utils/flop_utils.py",
+            tasks=("pretrain",),
+            flops_per_token=_bridge,
+            attention_share=0.5,
+            only_matmuls=False,
+            models="others",
+        ),
+        Convention(
+            name="maxtext",
+            formula="causal without the head and the projection of MTP modules",
+            source="MaxText 0.2.5, utils/maxtext_utils.py: calculate_tflops_training_per_device",
+            tasks=("pretrain",),
+            flops_per_token=_maxtext,
+            attention_share=0.5,
+            models="others",
         ),
         Convention(
             name="torchtitan",
-            formula="6 (N - V h) + 12 L a d s: parameters without the embedding, unless it is tied",
+            formula="6 (N - V h) + 12 L a d s: active parameters without the embedding, unless it is tied",
             source="pytorch/torchtitan, num_flops_per_token",
             tasks=("pretrain",),
             flops_per_token=_torchtitan,
             only_matmuls=False,
+        ),
+        Convention(
+            name="megatron_core",
+            formula="bridge, with attention over the whole sequence in layers with a window",
+            source="Megatron-Core 0.19.2, megatron/training/training.py",
+            tasks=("pretrain",),
+            flops_per_token=_megatron_core,
+            attention_share=0.5,
+            only_matmuls=False,
+            models="others",
+            reported=False,
+        ),
+        Convention(
+            name="bridge_0_4",
+            formula="megatron_core, with two of the three matrices of GPT-OSS's experts",
+            source="Megatron-Bridge up to 0.4, corrected on 2026-05-28 by #3947 (baa0259bd)",
+            tasks=("pretrain",),
+            flops_per_token=_bridge_0_4,
+            attention_share=0.5,
+            only_matmuls=False,
+            models="others",
+            reported=False,
         ),
         Convention(
             name="lora",
@@ -186,9 +402,10 @@ CONVENTIONS: dict[str, Convention] = {
 }
 
 
-def conventions_for(task: str) -> list[str]:
-    """Return the names of the conventions that apply to a task."""
-    return [convention.name for convention in CONVENTIONS.values() if task in convention.tasks]
+def conventions_for(task: str, model: Model, *, printed: bool = False) -> list[str]:
+    """Return the conventions that apply to a task and a model. With `printed`, include those of older frameworks."""
+    fitting = [one for one in CONVENTIONS.values() if one.applies_to(task, model)]
+    return [one.name for one in fitting if one.reported or printed]
 
 
 def flops_per_token(model: Model, sequence_length: int, convention: str) -> float:

@@ -61,7 +61,7 @@ def expected_lines(benchmark: Benchmark, found: Forecast) -> list[str]:
         each = speed / benchmark.gpus
         rows.append(("Throughput", f"{most}{count_text(speed)} tokens/s   ({count_text(each)} per GPU)"))
         if (peak := benchmark.hardware.peaks.get(benchmark.dtype)) is not None:
-            convention, *_ = flops.conventions_for(benchmark.trains)
+            convention, *_ = flops.conventions_for(benchmark.trains, benchmark.model)
             a_token = flops.flops_per_token(benchmark.model, benchmark.batch.sequence_length, convention)
             share = each * a_token / peak.tflops / 1e12
             rows.append(("MFU", f"{most}{share:.1%}   of {peak.tflops:,.5g} TFLOP/s {benchmark.dtype}"))

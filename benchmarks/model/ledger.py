@@ -61,9 +61,9 @@ def recomputed_flops_per_token(
     return sum(recomputed_by_part(model, sequence_length, recompute, convention).values())
 
 
-def hardware_conventions(task: str) -> list[str]:
+def hardware_conventions(task: str, model: Model) -> list[str]:
     """Return the conventions that count only matmuls, so that recomputed FLOPs can be added."""
-    return [name for name in flops.conventions_for(task) if flops.CONVENTIONS[name].only_matmuls]
+    return [name for name in flops.conventions_for(task, model) if flops.CONVENTIONS[name].only_matmuls]
 
 
 def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Recompute, convention: str) -> float:
@@ -85,9 +85,40 @@ def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], 
         return None
     # The LoRA convention is two thirds of the causal one for every part, so the shares are the same.
     counted = "causal" if convention == "lora" else convention
-    layers = FLOPS_PER_WEIGHT * float(model.layers * flops.layer_matmul_weights(model))
-    share = layers / flops.flops_per_token(model, sequence_length, counted)
+    heads = FLOPS_PER_WEIGHT * float((1 + model.mtp_modules) * flops.embedding_parameters(model))
+    share = (flops.linear_flops_per_token(model) - heads) / flops.flops_per_token(model, sequence_length, counted)
     return 1 / (share / fast.tflops + (1 - share) / slow.tflops)
+
+
+# --- what the frameworks count differently --------------------------------------------------------
+
+
+class Difference(NamedTuple):
+    """FLOPs per token that one framework's convention includes and another's does not."""
+
+    part: str
+    flops_per_token: float
+    counted_by: tuple[str, ...]  # conventions; "causal" is Stepmark's own
+
+
+def framework_differences(model: Model, sequence_length: int) -> list[Difference]:
+    """Return the parts of a model whose FLOPs only some of the frameworks count; none for a dense Llama."""
+    sparse = model.layers - model.dense_layers + model.mtp_modules
+    latent = (model.layers + model.mtp_modules) * flops.latent_norm_parameters(model)
+    projections = model.mtp_modules * (flops.embedding_parameters(model) + 2 * model.hidden_size**2)
+    core, causal = flops.attention_core_flops_per_token, flops.causal_core_flops_per_token
+    beyond = core(model, sequence_length) / 2 - causal(model, sequence_length)
+    rows = (
+        ("routers", FLOPS_PER_WEIGHT * sparse * flops.router_weights(model), ("causal", "maxtext")),
+        ("head and projection of MTP modules", FLOPS_PER_WEIGHT * projections, ("causal", "bridge", "megatron_core")),
+        (
+            "norms of latent attention and of MTP modules",
+            FLOPS_PER_WEIGHT * (latent + 3 * model.mtp_modules * model.hidden_size),
+            ("bridge", "megatron_core"),
+        ),
+        ("attention outside the window", beyond, ("megatron_core",)),
+    )
+    return [Difference(part, float(counted), by) for part, counted, by in rows if counted]
 
 
 # --- the convention of a printed value ----------------------------------------------------------

@@ -101,7 +101,7 @@ def flops_rows(benchmark: Benchmark) -> Rows:
     """Return the FLOPs per sequence, per token, and per device and step, for each convention; the recipe's first."""
     rows = []
     length = benchmark.batch.sequence_length
-    for convention in flops.conventions_for(benchmark.trains):
+    for convention in flops.conventions_for(benchmark.trains, benchmark.model):
         token = flops.flops_per_token(benchmark.model, length, convention)
         of_device = benchmark.tokens_per_step * token / benchmark.gpus
         text = f"{token * length:.5g} per sequence, {token:.5g} per token, {of_device:.4g} per device and step"
@@ -113,7 +113,7 @@ def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:
     """Return the recomputed FLOPs per sequence by part, and the total FLOPs that HFU counts."""
     if recompute is None:
         return [("recomputed", "unknown: the backend does not report its recomputation")]
-    first = ledger.hardware_conventions(benchmark.trains)[0]
+    first = ledger.hardware_conventions(benchmark.trains, benchmark.model)[0]
     work = (benchmark.model, benchmark.batch.sequence_length, recompute, first)
     length = benchmark.batch.sequence_length
     parts = [f"{cost * length:.5g} {part}" for part, cost in ledger.recomputed_by_part(*work).items()]

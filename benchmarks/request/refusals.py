@@ -89,6 +89,11 @@ def _refuse_layout(benchmark: Benchmark) -> None:
         )
     if model.uncounted:
         return
+    if model.experts and model.experts.active > model.experts.count:
+        raise RequestError(
+            f"{model.experts.active} active experts per token, but only {model.experts.count} experts",
+            where=f"configs/models/{model.name}.yml: experts",
+        )
     stages = layout.pipeline * layout.virtual_pipeline
     divisions = [
         ("attention heads", model.attention_heads, "tensor", layout.tensor),
@@ -97,6 +102,8 @@ def _refuse_layout(benchmark: Benchmark) -> None:
         ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
         ("layers", model.layers, "pipeline x virtual pipeline", stages),
         ("sequence length", benchmark.batch.sequence_length, "context", layout.context),
+        ("number of experts", model.experts.count if model.experts else 1, "expert", layout.expert),
+        ("devices of a pipeline stage", benchmark.gpus // layout.pipeline, "expert", layout.expert),
     ]
     for what, size, axis, share in divisions:
         if size % share:

@@ -6,7 +6,7 @@ It reads the secret variables of the shell (secret_rules.py) only to refuse flag
 import itertools
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -21,7 +21,7 @@ from benchmarks.backend import (
 from benchmarks.configs import Configs
 from benchmarks.errors import LIST_COMMAND, RequestError, UnknownName, closest
 from benchmarks.request.refusals import refuse_what_cannot_work
-from benchmarks.request.settings import FLAG_GROUP, check_knobs, positive, sort_settings
+from benchmarks.request.settings import FLAG_GROUP, ROUTING, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.values import (
     SUBMISSION_ENGINE,
@@ -31,12 +31,14 @@ from benchmarks.values import (
     Instruments,
     Layout,
     MeasuredPeak,
+    Model,
     Overlay,
     Parallelism,
     Peak,
     Profiling,
     Recipe,
     RecipeReference,
+    Routing,
     RunSettings,
     Scalar,
     Site,
@@ -195,6 +197,7 @@ def resolve(
     gpus = positive("--gpus", gpus_wanted(request, recipe, hardware))
 
     adapters, framework_settings = _adapter_words(request)
+    routing = _choose_routing(request.settings.get(ROUTING), recipe, model)
     own, environment_set, xla_set, knobs_set = sort_settings(framework_settings, backend)
     group = FlagGroup(flags={}, environment={})
     if xla_set:
@@ -257,6 +260,7 @@ def resolve(
             inject_slowdown=request.inject_slowdown,
         ),
         measured_peaks=peaks_of_devices(request.measured_peak, hardware, site, dtype, gpus, nodes),
+        routing=routing,
     )
     refuse_what_cannot_work(benchmark, backend)
     if benchmark.instruments.pgle == "off":
@@ -593,6 +597,22 @@ def _merged(overlays: list[Overlay], part: str) -> dict[str, str]:
     for overlay in overlays:
         merged.update(getattr(overlay, part))
     return merged
+
+
+def _choose_routing(wanted: str | None, recipe: Recipe, model: Model) -> Routing | None:
+    """Return how the router chooses experts: as --set=routing asks, otherwise as the recipe states."""
+    words = get_args(Routing)
+    if wanted is not None and model.experts is None:
+        raise RequestError(f"{model.name} has no experts", where=f"--set={ROUTING}={wanted}")
+    if wanted is not None and wanted not in words:
+        raise RequestError(
+            f"routing={wanted} is not {' or '.join(words)}",
+            where=f"--set={ROUTING}",
+            next_command=f"--set={ROUTING}={words[0]}",
+        )
+    if model.experts is None:
+        return None
+    return cast(Routing, wanted) if wanted else recipe.routing or "learned"
 
 
 def _choose_batch(own: Mapping[str, int], recipe: Recipe, parallelism: Parallelism) -> Batch:

@@ -10,6 +10,7 @@ from benchmarks.secret_rules import is_secret_name
 from benchmarks.values import Scalar
 
 OWN_SETTINGS = ("sequence_length", "micro_batch_size", "gradient_accumulation", "global_batch_size")
+ROUTING = "routing"  # Stepmark's own setting for models with experts: balanced or learned
 
 # Values that Stepmark sets itself, and would silently overwrite.
 FILLED_VARIABLES = {"XLA_FLAGS": "--set=xla_FLAG=VALUE for each flag"}
@@ -38,6 +39,8 @@ def sort_settings(
     for key, text in settings.items():
         if key in OWN_SETTINGS:
             own[key] = positive(f"--set={key}", int(typed(key, text, "int")))
+        elif key == ROUTING:
+            continue  # resolve.py chooses it together with the recipe's routing
         elif key.startswith("env."):
             environment[_environment_name(key, backend)] = text
         elif key.startswith("xla_"):
@@ -98,7 +101,7 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
         raise UnknownName(
             f"unknown setting '{key}'",
             key,
-            [*OWN_SETTINGS, *types],
+            [*OWN_SETTINGS, ROUTING, *types],
             where=f"--set={key}",
             why=f"neither {backend.title} nor Stepmark has a setting of that name",
             next_command=LIST_COMMAND,

@@ -23,7 +23,14 @@ def test_megatron_gets_the_settings_of_the_run(job: Callable[..., TraceJob]) -> 
     found = job("llama31_70b", {"model.config.recompute_granularity": "selective"}, gpus=64)
     assert found.model["recompute_granularity"] == "selective"
     assert (found.model["num_layers"], found.model["vocab_size"]) == (80, 128256)
-    assert found.parallelism == {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
+    assert found.parallelism == {
+        "data": 2,
+        "tensor": 4,
+        "pipeline": 4,
+        "context": 2,
+        "virtual_pipeline": 5,
+        "expert": 1,
+    }
     assert (found.stages, found.micro_batches, found.traced_micro_batches) == ([0, 1, 2, 3], 64, 8)
     assert found.ddp == {"grad_reduce_in_fp32": False, "use_distributed_optimizer": True}
     assert "2.20.0.dev0" in found.replaced["kernels"]

@@ -8,13 +8,17 @@ from benchmarks.configs import Configs
 from benchmarks.model.flops import (
     ADAPTED_MATRICES,
     LAYER_MATRICES,
+    active_parameter_count,
     adapter_parameter_count,
+    conventions_for,
     flops_per_token,
     held_parameter_count,
+    is_llama,
     layer_matmul_weights,
     parameter_count,
     trainable_parameter_count,
 )
+from benchmarks.model.ledger import framework_differences
 from benchmarks.values import Lora
 
 CONFIGS = Configs()
@@ -73,8 +77,7 @@ def test_adapters_of_the_tiny_model_are_what_nemo_counted() -> None:
     ids=["fused", "separate"],
 )
 def test_the_adapted_matrices_are_all_of_a_layer(matrices: Iterable[str]) -> None:
-    for name in CONFIGS.names("models"):
-        model = CONFIGS.model(name)
+    for model in filter(is_llama, map(CONFIGS.model, CONFIGS.names("models"))):
         sizes = [ADAPTED_MATRICES[matrix](model) for matrix in matrices]
         assert sum(numbers_in * numbers_out for numbers_in, numbers_out in sizes) == layer_matmul_weights(model)
 
@@ -99,3 +102,59 @@ def test_the_adapted_matrices_are_all_of_a_layer(matrices: Iterable[str]) -> Non
 def test_flops_of_a_sequence(model: str, sequence_length: int, convention: str, flops: float, digits: float) -> None:
     counted = sequence_length * flops_per_token(CONFIGS.model(model), sequence_length, convention)
     assert counted == pytest.approx(flops, rel=digits)
+
+
+# GFLOP per token at 4,096 tokens, by the frameworks' own functions: MaxText 0.2.5's, Megatron-Bridge 0.6.2's,
+# Megatron-Core 0.19.2's, and that of Megatron-Bridge 0.4. test_framework_flops.py asks the functions again.
+BY_FRAMEWORK = {
+    "qwen3_30b_a3b": (23.082, 23.006, 23.006, 23.006),
+    "qwen3_235b_a22b": (148.331, 148.035, 148.035, 148.035),
+    "gpt_oss_20b": (22.925, 22.912, 24.046, 19.268),
+    "gpt_oss_120b": (32.710, 32.630, 34.331, 27.164),
+    "deepseek_v3": (254.465, 259.993, 259.993, 259.993),
+    "kimi_k2": (205.468, 204.477, 204.477, 204.477),
+}
+
+
+@pytest.mark.parametrize("name", BY_FRAMEWORK)
+def test_experts_are_counted_as_each_framework_counts_them(name: str) -> None:
+    model, conventions = CONFIGS.model(name), ("maxtext", "bridge", "megatron_core", "bridge_0_4")
+    counted = [flops_per_token(model, 4096, convention) / 1e9 for convention in conventions]
+    assert counted == pytest.approx(BY_FRAMEWORK[name], abs=6e-4)
+    assert {*conventions} < {*conventions_for("pretrain", model, printed=True)}
+
+
+@pytest.mark.parametrize("name", BY_FRAMEWORK)
+def test_the_differences_explain_what_each_framework_counts(name: str) -> None:
+    model = CONFIGS.model(name)
+    found = framework_differences(model, 4096)
+
+    def common(convention: str) -> float:
+        own = sum(one.flops_per_token for one in found if convention in one.counted_by)
+        return flops_per_token(model, 4096, convention) - own
+
+    assert [common(name) for name in ("maxtext", "bridge", "megatron_core")] == pytest.approx(
+        [common("causal")] * 3, rel=1e-5
+    )  # MaxText's window differs by a millionth
+
+
+def test_a_dense_llama_has_no_differences() -> None:
+    assert framework_differences(CONFIGS.model("llama3_70b"), 8192) == []
+    assert conventions_for("pretrain", CONFIGS.model("llama3_70b")) == ["recipe", "causal", "palm", "torchtitan"]
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        ("qwen3_30b_a3b", 30_532_122_624, 3.353e9),
+        ("qwen3_235b_a22b", 235_093_634_560, 22.191e9),
+        ("gpt_oss_20b", 20_914_757_184, 4.187e9),
+        ("gpt_oss_120b", 116_829_156_672, 5.712e9),
+        ("deepseek_v3", 682_636_472_320, 37.552e9),
+        ("kimi_k2", 1_026_408_209_408, 32.861e9),
+    ],
+)
+def test_parameters_of_models_with_experts(name: str, total: int, active: float) -> None:
+    """As in MaxText's abstract arrays; the active ones with the embedding, the head, and without MTP modules."""
+    assert parameter_count(CONFIGS.model(name)) == total
+    assert active_parameter_count(CONFIGS.model(name)) == pytest.approx(active, rel=2e-4)

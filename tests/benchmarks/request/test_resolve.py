@@ -154,7 +154,8 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
     assert msgspec.json.decode(json_text(benchmark), type=Benchmark) == benchmark
     assert benchmark.lora is None  # which is an answer: everything is trained
     assert benchmark.instruments.profiling is None  # and this too: no profiler runs
-    for name in set(Benchmark.__struct_fields__) - {"lora", "profiling"}:
+    assert benchmark.routing is None  # the model has no experts
+    for name in set(Benchmark.__struct_fields__) - {"lora", "profiling", "routing"}:
         assert getattr(benchmark, name) is not None, f"{name} is left open"
     assert -1 not in benchmark.settings.knobs.values()
 
