@@ -45,6 +45,7 @@ def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arg
 
 def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
     """Run the command that `chosen` returns, and exit. Apply the functions in `made` to every printed text."""
+    os.umask(os.umask(0o022) | 0o002)  # with any umask, never make a file that all users can write
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None: `>&-`
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):

@@ -8,11 +8,7 @@ the import check, holds the lock of its `.making` file. The programs inherit the
 
 import contextlib
 import fcntl
-import grp
 import os
-import pwd
-import shlex
-import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +18,7 @@ from benchmarks import files
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.errors import RequestError
 from launch.environments.runtime import Origin, Runtime
-from launch.terminal.places import exposed_parents, stepmark_home
+from launch.terminal.places import refuse_exposed, stepmark_home
 from launch.terminal.progress import say
 
 MARKER = "complete"  # the file that only a complete environment has
@@ -114,36 +110,18 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
             python = path / "bin" / "python"
             # os.access follows the link: an environment whose base Python was removed is not complete.
             if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
-                _refuse_another_writer(spec, path, path / "bin")
+                _refuse_another_writer(spec, path, path / "bin", *path.glob("lib/python*/site-packages"))
                 return python
     return None
 
 
 def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
     """Refuse an environment that another user, except root, could have changed: its programs run as this user."""
-    exposed = exposed_parents(stepmark_home())
-    for place in (*exposed, stepmark_home(), environments_root(), *own):
-        status = place.lstat() if place in exposed else place.stat()
-        if status.st_uid not in (os.geteuid(), 0):
-            why = f"user {status.st_uid} owns {place}"
-        elif status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
-            why = f"other users can write {place}"
-        else:
-            continue
-        raise RequestError(
-            f"another user may have changed the environment '{spec.name}'",
-            where=str(place),
-            why=f"{why}; STEPMARK_HOME can name a folder that only you can write",
-            next_command=f"chmod go-w {shlex.quote(str(place))}" if status.st_uid in (os.geteuid(), 0) else "",
-        )
-
-
-def _is_private(group: int) -> bool:
-    """Return whether the group has the user's name, as the private groups of many Linux systems do."""
-    try:
-        return grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return False
+    refuse_exposed(
+        f"another user may have changed the environment '{spec.name}'",
+        "STEPMARK_HOME can name a folder that only you can write",
+        *(stepmark_home(), environments_root(), *own),
+    )
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:

@@ -32,7 +32,7 @@ from launch.private_cluster.cluster import (
     site_file,
     started_cluster,
 )
-from launch.terminal.places import exposed_parents
+from launch.terminal.places import exposed_parents, remedy
 
 Say = Callable[[str], None]
 
@@ -114,12 +114,12 @@ def make_own(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     state = folder.lstat()
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
-    if not is_own or exposed_parents(folder):
+    if places := [*exposed_parents(folder), *([] if is_own else [folder])]:
         raise RequestError(
             "other users could change a private cluster in this folder",
-            where=str(folder),
+            where=str(places[0]),
             why="it must belong to you with mode 0700, and no other user may own or write to a folder above it",
-            next_command=f"chmod 0700 {folder}",
+            next_command=remedy(places[0], "go-w" if places[0] != folder else "go-rwx"),
         )
 
 

@@ -1,6 +1,9 @@
 """The folders of files that outlive a run: environments, the user's sites and suites, and private clusters."""
 
+import contextlib
+import grp
 import os
+import pwd
 import shlex
 import stat
 from pathlib import Path
@@ -30,6 +33,27 @@ def stepmark_home() -> Path:
         ) from error
 
 
+def others_can_write(path: Path) -> bool:
+    """Return whether another user, except root, may write to a file or folder. All checks of writers use this rule.
+
+    A group may write if it is the private group of this user or of root: a group with the user's name and no other
+    member. Many systems give each user such a group and the umask 002. An access list counts as other users, because
+    its mask is shown as the group's permissions.
+    """
+    status = path.stat()
+    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
+        return bool(status.st_mode & stat.S_IWOTH)
+    with contextlib.suppress(OSError):  # a file system without attributes
+        if "system.posix_acl_access" in os.listxattr(path):
+            return True
+    try:
+        group = grp.getgrgid(status.st_gid)
+        users = {pwd.getpwuid(user).pw_name for user in (os.geteuid(), 0)}
+    except KeyError:
+        return True
+    return group.gr_name not in users or not users.issuperset(group.gr_mem)
+
+
 def exposed_parents(path: Path) -> list[Path]:
     """Return the links and folders on the way to `path` with which another user, except root, could replace it."""
     found: dict[Path, None] = {}
@@ -45,8 +69,8 @@ def exposed_parents(path: Path) -> list[Path]:
                 below = place
                 continue
             else:  # in a folder such as /tmp, other users can only create a missing file
-                mode = place.stat().st_mode
-                is_open = bool(mode & stat.S_IWOTH) and not (mode & stat.S_ISVTX and os.path.lexists(below))
+                is_sticky = place.stat().st_mode & stat.S_ISVTX
+                is_open = others_can_write(place) and not (is_sticky and os.path.lexists(below))
             if is_open or place.lstat().st_uid not in (os.geteuid(), 0):
                 found[place] = None
             below = place
@@ -55,9 +79,35 @@ def exposed_parents(path: Path) -> list[Path]:
 
 def exposed(path: Path) -> list[Path]:
     """Return `exposed_parents` and, if another user, except root, owns it or can write to it, `path`."""
-    status = path.stat() if path.exists() else None
-    is_open = status and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH)
+    is_open = path.exists() and (_foreign_owner(path) is not None or others_can_write(path))
     return [*exposed_parents(path), *([path] if is_open else [])]
+
+
+def _foreign_owner(place: Path) -> int | None:
+    """Return the owner of a file, or of the link to it, who is neither this user nor root."""
+    owners = [place.lstat().st_uid, *([place.stat().st_uid] if place.exists() else [])]
+    return next((owner for owner in owners if owner not in (os.geteuid(), 0)), None)
+
+
+def refuse_exposed(what: str, why: str, *paths: Path) -> None:
+    """Raise RequestError if another user, except root, owns or can write one of the paths or a folder above it."""
+    for place in (place for path in paths for place in exposed(path)):
+        owner = _foreign_owner(place)
+        is_planted = owner is not None and place.suffix == ".yml"  # a site or a suite
+        raise RequestError(
+            what,
+            where=str(place),
+            why=f"{'other users can write' if owner is None else f'user {owner} owns'} {place}; {why}",
+            next_command=f"rm {shlex.quote(str(place))}" if is_planted else remedy(place),
+        )
+
+
+def remedy(place: Path, change: str = "go-w") -> str:
+    """Return the command after which other users cannot change Stepmark's files: a chmod, or another folder."""
+    if _foreign_owner(place) is None and place.stat().st_uid == os.geteuid():
+        show = f"cat {shlex.quote(str(place))}; " if place.is_file() else ""  # another user may have changed it
+        return f"{show}chmod {change} {shlex.quote(str(place))}"
+    return 'export STEPMARK_HOME="$HOME/.stepmark"'
 
 
 def sites_folder() -> Path:
@@ -68,14 +118,13 @@ def sites_folder() -> Path:
 def configs() -> Configs:
     """Return the checkout's configs with the user's own sites and suites."""
     try:
-        own = (sites_folder(), stepmark_home() / "suites")
+        home, own = stepmark_home(), (sites_folder(), stepmark_home() / "suites")
     except RequestError:  # a user without a home folder has no own sites or suites
         return Configs()
-    if places := [place for folder in own if folder.exists() for place in exposed(folder)]:
-        raise RequestError(
-            "another user may have changed your sites and suites",
-            where=str(places[0]),
-            why="a site names a slurm.conf, which can make Slurm's commands run any program as you",
-            next_command=f"chmod go-w {shlex.quote(str(places[0]))}",
-        )
+    read = (home, *own, *(path for folder in own for path in folder.glob("*.yml")))
+    refuse_exposed(
+        "another user may have changed your sites and suites",
+        "a site names a slurm.conf, which can make Slurm's commands run any program as you",
+        *(path for path in read if os.path.lexists(path)),
+    )
     return Configs(own_sites=own[0], own_suites=own[1])

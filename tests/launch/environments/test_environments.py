@@ -198,7 +198,7 @@ def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.
 # --- another user may have changed -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["parent", "home", "environment", "bin"])
+@pytest.mark.parametrize("place", ["parent", "home", "environment", "bin", "packages"])
 @pytest.mark.parametrize("writer", ["others", "owner"])
 def test_what_another_user_can_write_is_never_started(
     place: str, writer: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -209,11 +209,14 @@ def test_what_another_user_can_write_is_never_started(
     home = tmp_path / "parent" / "home"
     monkeypatch.setenv("STEPMARK_HOME", str(home))
     path = venvs.environment_path(spec, spec.locks[0], spec.locks[0].python_minimum)
-    (path / "bin").mkdir(parents=True)
+    places = {"parent": home.parent, "home": home, "environment": path, "bin": path / "bin"}
+    places["packages"] = path / "lib/python3.12/site-packages"
+    for folder in (places["bin"], places["packages"]):
+        folder.mkdir(parents=True)
     (path / "bin/python").symlink_to(sys.executable)
     (path / venvs.MARKER).write_text("{}")
     assert venvs.python_of(spec) == path / "bin/python"
-    folder = {"parent": home.parent, "home": home, "environment": path, "bin": path / "bin"}[place]
+    folder = places[place]
     if writer == "owner":
         os.chown(folder, 65534, 65534)
     else:

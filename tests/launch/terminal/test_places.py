@@ -1,6 +1,10 @@
-"""Links and folders with which another user could replace a file of this user."""
+"""Links, files and folders with which another user could change what this user runs."""
 
+import grp
 import os
+import pwd
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,30 +16,67 @@ OTHER = 65534
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "real/home"
     (home / "sites").mkdir(parents=True)
+    shutil.copyfile("configs/sites/local.yml", home / "sites/local.yml")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "link/home"))
-    places.configs()
-    assert places.exposed(tmp_path / "link/home") == []
+    places.configs().site("local")
+    return tmp_path / "link/home/sites/local.yml"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.usefixtures("home")
-def test_a_link_of_another_user_on_the_way_is_found(tmp_path: Path) -> None:
-    os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
-    assert places.exposed_parents(tmp_path / "link/home") == [tmp_path / "link"]
-    with pytest.raises(RequestError, match="your sites"):
+def give_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, OTHER, OTHER, follow_symlinks=False)
+
+
+def share(path: Path) -> None:
+    os.chown(path, -1, next(group for group in (OTHER, *os.getgroups()) if group != os.getegid()))
+    path.chmod(0o775)
+
+
+def replace_by_a_link(path: Path) -> None:
+    target = path.parents[2] / "target"
+    path.replace(target)
+    path.symlink_to(target)
+    give_away(target)
+
+
+@pytest.mark.parametrize(
+    ("place", "spoil", "advice"),
+    [
+        ("link", give_away, "STEPMARK_HOME="),
+        ("real", lambda path: path.chmod(0o777), "chmod go-w"),
+        ("real/home", give_away, "STEPMARK_HOME="),
+        ("real/home/sites", share, "chmod go-w"),
+        ("real/home/sites", give_away, "STEPMARK_HOME="),
+        ("real/home/sites/local.yml", lambda path: path.chmod(0o666), "chmod go-w"),
+        ("real/home/sites/local.yml", share, "chmod go-w"),
+        ("real/home/sites/local.yml", give_away, "rm"),
+        ("real/home/sites/local.yml", replace_by_a_link, "rm"),
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_sites_that_another_user_could_have_changed_are_refused(
+    place: str, spoil: Callable[[Path], None], advice: str, tmp_path: Path
+) -> None:
+    spoil(tmp_path / place)
+    with pytest.raises(RequestError, match="your sites") as caught:
         places.configs()
+    assert advice in caught.value.next_command
+    assert Path(caught.value.where).resolve() == (tmp_path / place).resolve()
 
 
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("place", ["real", "real/home", "real/home/sites"])
-def test_sites_that_others_can_write_are_refused(place: str, tmp_path: Path) -> None:
-    (tmp_path / place).chmod(0o777)
-    with pytest.raises(RequestError, match="your sites"):
-        places.configs()
+def test_a_private_group_without_other_members_may_write(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    site.parent.chmod(0o775)
+    answers = {(user, ()): False, (user, (user,)): False, (user, (user, "other")): True, ("team", ()): True}
+    for (name, members), is_open in answers.items():
+        group = grp.struct_group((name, "x", os.getegid(), list(members)))
+        monkeypatch.setattr(grp, "getgrgid", lambda _number, group=group: group)
+        assert (places.others_can_write(site.parent), bool(places.exposed(site))) == (is_open, is_open)
 
 
 def test_in_a_sticky_folder_only_a_missing_file_is_open_to_others(tmp_path: Path) -> None:
