@@ -8,6 +8,7 @@ import errno
 import functools
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ PAUSES_SECONDS = (0.1, 1.0)  # the pauses before the second and the third attemp
 
 _ESCAPED = re.compile(rb"\\[bfnrtu]")  # JSON escapes that can encode non-printable characters
 
+REPAIR = "verify.py --repair"  # the command that recreates a run's result from its raw files
 COULD_NOT_WRITE = "could-not-write"  # the name of a link in a phase's folder; inside/worker_kit.py also creates it
 
 
@@ -123,13 +125,13 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
     )
 
 
-def cannot_write(error: OSError, path: Path, why: str, then: str) -> RunError:
-    """Return the error. `why` names the files that are kept; `then` is the command to run after the cause is gone."""
+def cannot_write(error: OSError, path: Path, why: str, run: Path) -> RunError:
+    """Return the error. `why` names the files that are kept; the command is to run after the cause is gone."""
     return RunError(
         f"{path.name} could not be written: {error.strerror or error}",
         where=str(path.parent),
         why=why,
-        next_command=then,
+        next_command=f"python launch/{REPAIR} {shlex.quote(str(run))}",
     )
 
 
@@ -141,7 +143,12 @@ def mark_write_failure(phase_dir: Path, error: OSError) -> None:
 
 def failed(error: OSError) -> RunError:
     """Return the error for an unexpected failure of a file operation."""
+    where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename or "")
+    if error.errno != errno.ELOOP:
+        return RunError(error.strerror or str(error), where=where)
     return RunError(
-        error.strerror or str(error),
-        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename or ""),
+        "the file is a link, but Stepmark writes only to a regular file here",
+        where=where,
+        why="another user may have made the link, and it may lead to one of your other files",
+        next_command=f"rm {shlex.quote(where)}",
     )

@@ -10,6 +10,7 @@ training.
 
 import contextlib
 import functools
+import os
 import re
 import sys
 import time
@@ -131,9 +132,17 @@ class ScalarWriter:
         if not found:
             return
         if self._records is None:  # Ctrl-C may come before this is set, and the last steps are written after it
-            folder = self._run.path / "tensorboard"
+            folder, name = self._run.path / "tensorboard", f"events.out.tfevents.{int(self._started)}.stepmark"
             folder.mkdir(exist_ok=True)
-            self._file = (folder / f"events.out.tfevents.{int(self._started)}.stepmark").open("ab")
+            # Another user's link could lead to other files of this user, so follow none.
+            inside = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=inside)
+                new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=inside)
+                self._file = os.fdopen(new, "wb")
+            finally:
+                os.close(inside)
             self._records = records_of(self._file, self._started)
         self._records.write(event(step, when, found))
 

@@ -7,6 +7,7 @@ metrics follow from the raw files.
 
 import functools
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -206,7 +207,7 @@ def read_finished_run(folder: RunFolder, relative_path: str) -> FinishedRun:
         raise RequestError(
             f"the run's files cannot be read: {type(error).__name__}: {error}",
             where=str(folder.path),
-            next_command=f"python launch/verify.py {folder.path}",
+            next_command=f"python launch/verify.py {shlex.quote(str(folder.path))}",
         ) from None
 
 

@@ -45,7 +45,6 @@ RESULT = "result.json"
 EXITS = "exits.jsonl"
 RANK_EXITS = "exits-rank*.jsonl"  # one file per rank, because tasks on different nodes cannot append to one file
 JOB_OUTPUT = "slurm-*.out"
-REPAIR = "verify.py --repair"  # the command that recreates a run's result from its raw files
 FIRST_FAILURE = "first-failure"  # a link to "CODE rank N"; only the rank that fails first can create it
 KEPT_PROFILE = "pgle"  # a folder for the profile that an earlier run of the same program recorded
 
@@ -297,7 +296,7 @@ class RunFolder:
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> RequestError:
-        repair = f"python launch/{REPAIR} {shlex.quote(str(self.path))}"
+        repair = f"python launch/{files.REPAIR} {shlex.quote(str(self.path))}"
         return RequestError(
             f"{name} cannot be read: {error}",
             where=str(self.path / name),
@@ -338,9 +337,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
         with contextlib.suppress(OSError):  # on a read-only file system, this fails too
             temporary.unlink()
         why = "the previous file and the raw files under attempt-* are kept"
-        raise files.cannot_write(
-            error, path, why, f"python launch/{REPAIR} {shlex.quote(str(path.parent))}"
-        ) from None
+        raise files.cannot_write(error, path, why, path.parent) from None
 
 
 def is_followed(folder: RunFolder) -> bool:
@@ -363,8 +360,8 @@ def without_result(run: Path) -> RequestError:
     elif is_followed(RunFolder(run)):
         what, command = "the run is still running: its launcher has its files open", "status.py"
     else:
-        missing = STEPS if (run / RESULT).exists() else RESULT
-        what, command = f"the run was interrupted: {missing} is missing, and its launcher is not running", REPAIR
+        missing, command = STEPS if (run / RESULT).exists() else RESULT, files.REPAIR
+        what = f"the run was interrupted: {missing} is missing, and its launcher is not running"
     return RequestError(what, where=str(run), next_command=f"python launch/{command} {shlex.quote(str(run))}")
 
 

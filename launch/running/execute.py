@@ -18,13 +18,13 @@ import msgspec
 
 from benchmarks import VERSION
 from benchmarks.backend import Backend
-from benchmarks.dashboard.events import EVENT_FILES, ScalarWriter
+from benchmarks.dashboard.events import ScalarWriter
 from benchmarks.errors import RequestError
 from benchmarks.files import cannot_write, mark_write_failure, retried
 from benchmarks.machine.machine_gpus import busy_notes, on_gpus
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.recompute import recompute
-from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, REPAIR, RESULT, STEPS, RunFolder
+from benchmarks.runs.runfolder import BENCHMARK, PLAN, PROVENANCE, RESULT, STEPS, RunFolder
 from benchmarks.secret_rules import REDACTED, hidden, is_secret_name, refuse_secrets, shell_secrets
 from benchmarks.values import NO_LABELS, Benchmark, Labels, Plan, Step, to_builtins
 from launch.environments.runtime import Containers, Origin
@@ -218,8 +218,8 @@ class StepSink:
         place = self._folder.path / "tensorboard"
         if place.is_symlink():  # in a folder that others can write, it may lead to other files of this user
             place.unlink()
-        for old in place.glob(EVENT_FILES):
-            old.unlink()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            shutil.rmtree(place)  # the steps of an earlier launcher; never through a link
         self._events = ScalarWriter(self._folder, self._benchmark)
 
     def __exit__(self, *_: object) -> None:
@@ -240,7 +240,7 @@ class StepSink:
             if not self._queued:  # a queued job continues to train
                 mark_write_failure(self._folder.phase_dir(self._folder.measured_phase().name), error)
             why = "the steps so far and the raw files are kept"
-            raise cannot_write(error, self._path, why, f"python launch/{REPAIR} {self._path.parent}") from None
+            raise cannot_write(error, self._path, why, self._path.parent) from None
         self._events.write(counted)
         return counted
 

@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.files import cannot_write, mark_write_failure, passing, retried
 from benchmarks.job_record import ProcessEnd
-from benchmarks.runs.runfolder import EXITS, REPAIR
+from benchmarks.runs.runfolder import EXITS
 from benchmarks.telemetry import samples
 from benchmarks.values import Phase, Step
 from launch.machine.processes import REPOSITORY, fill, inherited_environment, places
@@ -157,7 +157,7 @@ def _write_exits(phase_dir: Path, ended: list[ProcessEnd]) -> None:
     except OSError as error:
         mark_write_failure(phase_dir, error)
         why = "the recorded steps are kept"
-        raise cannot_write(error, phase_dir / EXITS, why, f"python launch/{REPAIR} {phase_dir.parents[1]}") from None
+        raise cannot_write(error, phase_dir / EXITS, why, phase_dir.parents[1]) from None
 
 
 def _free_port() -> int:

@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.dashboard.events import EVENT_FILES, write_ended
 from benchmarks.errors import RunError
+from benchmarks.files import failed
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Step
 from launch.running.execute import StepSink
@@ -82,6 +83,21 @@ def test_ctrl_c_while_the_event_file_is_opened_loses_no_later_step(
         sink.take([last])
     assert list(line(folder, "perf/step_seconds")) == [1]
     assert len(folder.stored_steps()) == 2
+
+
+def test_no_step_is_written_through_a_link(tmp_path: Path) -> None:
+    folder, mine = begun(tmp_path, "a_run"), tmp_path / "mine"
+    mine.mkdir()
+    with StepSink(folder, folder.benchmark()) as sink:
+        (folder.path / "tensorboard").symlink_to(mine)  # after the run has started
+        sink.take([Step(step=0, seconds=0.5, loss=6.0, tokens=None)])
+    steps = folder.path / "steps.jsonl"
+    steps.unlink()
+    steps.symlink_to(mine / "steps.jsonl")
+    with pytest.raises(OSError, match=steps.name) as caught, StepSink(folder, folder.benchmark()):
+        pass
+    assert failed(caught.value).next_command == f"rm {steps}"
+    assert list(mine.iterdir()) == []
 
 
 def test_quick_steps_are_written_when_the_run_has_ended(tmp_path: Path) -> None:
