@@ -24,6 +24,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
 import contextlib
 import io
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -256,7 +257,7 @@ def _accept(suite: Suite, cells: list[suites.Cell]) -> int:
             f"{cell.name} has no new level to accept: no night since the last accepted night is worse or better",
             where=f"--accept={cell.name}",
             why="accepting starts a new baseline, so the next ten nights of the cell would have no verdict",
-            next_command=f"ls {records.folder}/*.md",
+            next_command=f"ls {shlex.quote(str(records.folder))}/*.md",
         )
     newest = max(night for night, verdicts in judged.items() if verdicts)
     new = records.accept(cell.name, newest, FLAGS.because)

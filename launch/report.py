@@ -11,6 +11,7 @@ if not __package__:  # run as a script: put the checkout, not launch/, on the pa
     import _script  # noqa: F401
 
 import contextlib
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -116,7 +117,7 @@ def archive(argv: list[str]) -> int:
         f"{target}: {plural(len(folders), 'run')}, {len(archived.sums)} files, {bytes_text(archived.size_bytes)} "
         f"({bytes_text(target.stat().st_size)} packed); without {LEFT_OUT}/ of each run\n"
         f"  SHA256SUMS  {archived.sums_sha256} (its own sha256)\n"
-        f"  next        python launch/report.py verify_archive {target}     # on any machine",
+        f"  next        python launch/report.py verify_archive {shlex.quote(str(target))}     # on any machine",
     )
     if packed.skipped:
         print("stepmark: excluded, because they are links or their names begin with a dot:", file=sys.stderr)

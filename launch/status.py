@@ -66,9 +66,8 @@ def main(argv: list[str]) -> int:
     if not chosen:
         return listing([find_run(name, output_dir) for name in argv[1:]] or find_runs(output_dir))
     if len(argv) < 2:
-        raise RequestError(
-            f"--{chosen[0]} needs a run", next_command=f"python launch/status.py --output_dir={output_dir}"
-        )
+        listed = f"python launch/status.py --output_dir={shlex.quote(str(output_dir))}"
+        raise RequestError(f"--{chosen[0]} needs a run", next_command=listed)
     folders = [find_run(name, output_dir) for name in argv[1:]]
     act = {"follow": follow, "cancel": cancel, "collect": collect_again}[chosen[0]]
     code = max((act(folder) for folder in folders), key=BETTER_FIRST.index)
@@ -122,7 +121,8 @@ def _why_failed(rows: list[RunState]) -> list[str]:
     failed = [row for row in rows if row.state == "failed"]
     found = {row.folder.run_id: why_failed(row.folder) for row in failed if row.just_collected}
     lines = [f"{run_id}: {why}" for run_id, why in found.items() if why]
-    return [*lines, f"  next  python launch/doctor.py logs {failed[-1].folder.path}"] if failed else []
+    last = [f"  next  python launch/doctor.py logs {shlex.quote(str(row.folder.path))}" for row in failed[-1:]]
+    return [*lines, *last]
 
 
 # --- one run ------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Format the report of a night for the screen and as Markdown, with the changes that it could not detect. Pure."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -184,7 +185,7 @@ def _why_exit_code(report: NightReport) -> str:
 def next_commands(report: NightReport) -> list[str]:
     """Return a command per regression, which compares it with earlier nights, and a command per failed run."""
     place = report.history[0] if report.history else USUAL_PLACE
-    where = "" if place == USUAL_PLACE else f" --output_dir={place}"
+    where = "" if place == USUAL_PLACE else f" --output_dir={shlex.quote(place)}"
     found = []
     for cell in report.cells:
         if cell.is_regression:
@@ -192,7 +193,7 @@ def next_commands(report: NightReport) -> list[str]:
             since = next((one.since for one in cell.judgements if one.since), report.night)
             found.append(f"python launch/compare.py '{which}<{since}' {which}={report.night}{where} --explain")
         if cell.run_id and cell.status == "failed":
-            found.append(f"python launch/doctor.py logs {place}/{cell.run_id}")
+            found.append(f"python launch/doctor.py logs {shlex.quote(f'{place}/{cell.run_id}')}")
     return found
 
 

@@ -1,5 +1,6 @@
 """The page of a run: its metrics with their uncertainty, its steps, its notes and its provenance. Pure."""
 
+import shlex
 from typing import Any
 
 import msgspec
@@ -75,7 +76,7 @@ def run_part(run: RunMaterial, key: str = "run") -> Part:
         ]),
         Section("Verify", [
             Words(["Recompute every metric from the run's raw files:"]),
-            Words([f"python launch/verify.py {run.place}"], "code"),
+            Words([f"python launch/verify.py {shlex.quote(run.place)}"], "code"),
         ]),
     ]  # fmt: skip
     seconds, tokens = result.seconds_per_step.median, result.tokens_per_second

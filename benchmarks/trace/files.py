@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ def find_traces(place: Path) -> ProfilerFiles:
             "this folder has several runs",
             where=str(place),
             why="pass one of them",
-            next_command=f"{SUMMARISE} {next(place.glob(f'*/{BENCHMARK}')).parent}",
+            next_command=f"{SUMMARISE} {shlex.quote(str(next(place.glob(f'*/{BENCHMARK}')).parent))}",
         )
     run = next((RunFolder(path) for path in (place, *place.resolve().parents) if (path / BENCHMARK).is_file()), None)
     measured = None

@@ -8,6 +8,7 @@ does not mark programs, so the whole capture counts.
 """
 
 import re
+import shlex
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -44,7 +45,8 @@ def read_nsys(path: Path) -> Trace:
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
             why="the file is incomplete or of a different kind; export the report again",
-            next_command=f"nsys export --type=sqlite --force-overwrite=true {path.with_suffix('.nsys-rep')}",
+            next_command="nsys export --type=sqlite --force-overwrite=true "
+            + shlex.quote(str(path.with_suffix(".nsys-rep"))),
         ) from None
 
 

@@ -1,6 +1,7 @@
 """The table of the files that a real run needs: their state on this disk, and the next commands."""
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def report(needs: Needs, model: str, out: Path | None) -> int:
     found = [look_for(asset, out) for asset in needs.assets] if out else []
     data = Files(needs=needs, out=None if out is None else str(out), found=found)
     lines = [f"{needs.title} ({needs.name})", "", *_asset_lines(needs, found), *_access_lines(needs)]
-    command = f"python launch/setup.py --model={model} --task={needs.task} --out={out or 'DIR'}"
+    command = f"python launch/setup.py --model={model} --task={needs.task} --out={shlex.quote(str(out or 'DIR'))}"
     if out is None:
         last = f"not checked: pass --out=DIR, the folder of the files\n  next:  {command}"
         answer(data, "\n".join([*lines, "", last]))

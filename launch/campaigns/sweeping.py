@@ -141,8 +141,9 @@ class _Launcher:
         if result is not None and result.status == "failed":
             from benchmarks.runs.diagnosing import why_failed
 
-            why = why_failed(RunFolder(self._output_dir / work.run_id))
-            say(f"  {why}" if why else f"  next:  python launch/doctor.py logs {self._output_dir / work.run_id}")
+            run = self._output_dir / work.run_id
+            why = why_failed(RunFolder(run))
+            say(f"  {why}" if why else f"  next:  python launch/doctor.py logs {shlex.quote(str(run))}")
 
     def _say_how_to_resume(self) -> None:
         say(f"{self._valid()}: {self._path}")

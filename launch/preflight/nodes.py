@@ -294,7 +294,7 @@ def _failed(site: Site, folder: Path, job_id: str, ended: SchedulerEnd | None) -
         f"the preflight's job {job_id} ended before it checked its nodes: {state}",
         where=str(folder),
         why="\n         ".join(words) or "this machine cannot read its output; check that the nodes see this folder",
-        next_command=f"cat {output}" if words else by_hand(site, f"scontrol show job {job_id}"),
+        next_command=f"cat {shlex.quote(str(output))}" if words else by_hand(site, f"scontrol show job {job_id}"),
     )
 
 

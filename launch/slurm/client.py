@@ -71,7 +71,7 @@ class Slurm:
                     "Slurm refused the job when it was submitted again",
                     where=f"site '{self.site.name}'; the run's folder is kept, because the first job may still start",
                     why=error.words,
-                    next_command=f"python launch/status.py {script.parent}",
+                    next_command=f"python launch/status.py {shlex.quote(str(script.parent))}",
                 ) from None
             there = by_hand(self.site, "sinfo -s; sacctmgr show associations user=$USER")
             raise RequestError(

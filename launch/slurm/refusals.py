@@ -4,6 +4,7 @@ Slurm itself accepts most of these runs, such as a run with too many nodes, and 
 """
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -62,11 +63,11 @@ def _unseen_places(benchmark: Benchmark, run_parent: Path, image: Path | None) -
         ("the checkout of Stepmark", REPOSITORY, f"git clone {REPOSITORY} {seen}/stepmark"),
     ]
     if image is not None and images.is_file(benchmark.settings.image):
-        needed.insert(0, ("the container image", image, f"cp {image} {seen}"))
+        needed.insert(0, ("the container image", image, f"cp {shlex.quote(str(image))} {seen}"))
     if benchmark.site.runtime == "venv":
         needed.append(("the environments' folder", venvs.environments_root(), f"export STEPMARK_HOME={seen}"))
     if benchmark.data.startswith("/"):
-        needed.append(("the dataset", Path(benchmark.data), f"cp -r {benchmark.data} {seen}"))
+        needed.append(("the dataset", Path(benchmark.data), f"cp -r {shlex.quote(benchmark.data)} {seen}"))
     for what, path, further in needed:
         yield from capture(partial(refuse_unseen, benchmark.site, what, path, further))
 

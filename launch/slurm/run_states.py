@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.backend import find_backend
 from benchmarks.errors import StepmarkError
-from benchmarks.job_record import SUBMITTED, SchedulerEnd
+from benchmarks.job_record import JOB_SCRIPT, SUBMITTED, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
 from benchmarks.runs.worker_events import FIRST_RANK
@@ -156,7 +156,8 @@ def find_job(folder: RunFolder, slurm: Slurm) -> str | None:
 def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd]) -> None:
     if not row.job_ids:
         row.state = "not submitted"
-        row.detail = f"the launcher ended before it submitted the job; next: sbatch {row.folder.path}/job.sbatch"
+        script = shlex.quote(str(row.folder.path / JOB_SCRIPT))
+        row.detail = f"the launcher ended before it submitted the job; next: sbatch {script}"
     elif in_queue is None:
         try:
             backend = find_backend(row.folder.benchmark().backend)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from benchmarks.backend import Backend
 from benchmarks.errors import EXIT_CODES, EXIT_INTERRUPTED, RunError, StepmarkError
 from benchmarks.files import passing
-from benchmarks.job_record import JobEvent, SchedulerEnd
+from benchmarks.job_record import JOB_SCRIPT, JobEvent, SchedulerEnd
 from benchmarks.measuring.summary import Result
 from benchmarks.runs.runfolder import RunFolder
 from benchmarks.values import Benchmark, Step
@@ -78,7 +78,7 @@ def require_job(folder: RunFolder, slurm: Slurm) -> None:
         raise RunError(
             "the run has no job, because the launcher ended before it submitted the job",
             where=str(folder.path),
-            next_command=f"sbatch {folder.path}/job.sbatch",
+            next_command=f"sbatch {shlex.quote(str(folder.path / JOB_SCRIPT))}",
         )
 
 
