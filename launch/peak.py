@@ -193,8 +193,8 @@ def _store(found: peak_file.PeakMeasurement) -> Path:
     # Every CPU has the name cpu, and several machines may share a home, so name the processor instead.
     device = f"{found.processor}-{found.cores}" if report.platform == "cpu" else report.device_kind
     words = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
-    path = places.stepmark_home() / "peaks" / f"{report.platform}-{words}-{found.backend}.json"
-    path = Path(FLAGS.out).absolute() if FLAGS.out else path
+    name = f"{report.platform}-{words}-{found.backend}.json"
+    path = Path(FLAGS.out).absolute() if FLAGS.out else places.own_place("peaks", name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json_text(found))
     return path

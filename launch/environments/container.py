@@ -29,7 +29,7 @@ from launch.environments.runtime import Origin, Runtime
 from launch.machine import machine_gpus, processes
 from launch.machine.processes import PREFIXES_THAT_MATTER, REPOSITORY, inherited_environment
 from launch.machine.this_machine import name_of
-from launch.terminal.places import stepmark_home
+from launch.terminal.places import own_place
 
 # Variables with these prefixes name paths or devices of the machine, which differ inside a container.
 OF_THE_MACHINE = ("CUDA_", "LD_", "SLURM_", "STEPMARK_", "HF_HOME", "HF_HUB_CACHE")
@@ -197,9 +197,8 @@ def image_argument(program: Program, site: Site, image: str) -> str:
         return image
     if images.is_file(image):
         return image
-    container = site.container
-    folder = Path(container.images) if container and container.images else stepmark_home() / "images"
-    return str(folder / Path(images.file_name(image)).with_suffix(".sif").name)
+    container, name = site.container, Path(images.file_name(image)).with_suffix(".sif").name
+    return str(Path(container.images) / name if container and container.images else own_place("images", name))
 
 
 def _digest_of(program: Program, image: str) -> str | None:

@@ -221,7 +221,7 @@ def run(making: Making, command: list[str], on_line: Callable[[str], None] = lam
         text=True,
         errors="replace",
         env=uv.variables(making.pip),
-        cwd=making.path.parent,
+        cwd="/",  # uv obeys uv.toml in the folders above, which another user may have made
         start_new_session=True,  # a separate process group, which can be ended as a whole
         umask=0o022,  # a group that may write elsewhere must not write to programs that this user runs
         # The program also holds the lock: if this process is killed, no other process may write

@@ -75,11 +75,13 @@ def find_pythons(versions: Iterable[Version]) -> dict[Version, Path]:
     """Return one installed Python per version, from the launcher, PATH, uv or pyenv. Download none."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     of_pyenv = sorted(map(str, pyenv.glob("versions/*/bin")), reverse=True)
-    search = {"PATH": os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", ""), *of_pyenv])}
+    search = os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", ""), *of_pyenv])
+    environment = variables({}) | {"PATH": search}
     found = {}
     for major, minor in versions:
         asking = command("python", "find", "--system", f"cpython@{major}.{minor}")
-        asked = subprocess.run(asking, env=variables({}) | search, capture_output=True, text=True, check=False)
+        # In "/", because uv obeys uv.toml in this folder and those above, which another user may have made.
+        asked = subprocess.run(asking, env=environment, cwd="/", capture_output=True, text=True, check=False)
         if asked.returncode == 0:
             found[major, minor] = Path(asked.stdout.strip())
     return found

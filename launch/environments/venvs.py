@@ -117,11 +117,8 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
 
 def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
     """Refuse an environment that another user, except root, could have changed: its programs run as this user."""
-    refuse_exposed(
-        f"another user may have changed the environment '{spec.name}'",
-        "STEPMARK_HOME can name a folder that only you can write",
-        *(stepmark_home(), environments_root(), *own),
-    )
+    what = f"another user may have changed the environment '{spec.name}'"
+    refuse_exposed(what, stepmark_home(), environments_root(), *own)
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:

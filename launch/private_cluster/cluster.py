@@ -81,11 +81,11 @@ class Files:
 
 
 def folder_of(name: str) -> Path:
-    return places.stepmark_home() / "clusters" / name
+    return places.own_place("clusters", name)
 
 
 def site_file(name: str) -> Path:
-    return places.sites_folder() / f"{name}.yml"
+    return places.own_place("sites", f"{name}.yml")
 
 
 def record_of(name: str) -> Path:

@@ -89,9 +89,9 @@ def _foreign_owner(place: Path) -> int | None:
     return next((owner for owner in owners if owner not in (os.geteuid(), 0)), None)
 
 
-def refuse_exposed(what: str, why: str, *paths: Path) -> None:
+def refuse_exposed(what: str, *paths: Path, why: str = "STEPMARK_HOME can name your own folder") -> None:
     """Raise RequestError if another user, except root, owns or can write one of the paths or a folder above it."""
-    for place in (place for path in paths for place in exposed(path)):
+    for place in (place for path in paths if os.path.lexists(path) for place in exposed(path)):
         owner = _foreign_owner(place)
         is_planted = owner is not None and place.suffix == ".yml"  # a site or a suite
         raise RequestError(
@@ -105,9 +105,16 @@ def refuse_exposed(what: str, why: str, *paths: Path) -> None:
 def remedy(place: Path, change: str = "go-w") -> str:
     """Return the command after which other users cannot change Stepmark's files: a chmod, or another folder."""
     if _foreign_owner(place) is None and place.stat().st_uid == os.geteuid():
-        show = f"cat {shlex.quote(str(place))}; " if place.is_file() else ""  # another user may have changed it
+        show = f"cat -v {shlex.quote(str(place))}; " if place.suffix == ".yml" else ""  # it may have changed
         return f"{show}chmod {change} {shlex.quote(str(place))}"
     return 'export STEPMARK_HOME="$HOME/.stepmark"'
+
+
+def own_place(*names: str) -> Path:
+    """Return a path in Stepmark's home. Refuse it if another user, except root, could have changed it."""
+    home, place = stepmark_home(), stepmark_home().joinpath(*names)
+    refuse_exposed("another user may have changed Stepmark's files", home, place.parent, place)
+    return place
 
 
 def sites_folder() -> Path:
@@ -121,10 +128,9 @@ def configs() -> Configs:
         home, own = stepmark_home(), (sites_folder(), stepmark_home() / "suites")
     except RequestError:  # a user without a home folder has no own sites or suites
         return Configs()
-    read = (home, *own, *(path for folder in own for path in folder.glob("*.yml")))
     refuse_exposed(
         "another user may have changed your sites and suites",
-        "a site names a slurm.conf, which can make Slurm's commands run any program as you",
-        *(path for path in read if os.path.lexists(path)),
+        *(home, *own, *(path for folder in own for path in folder.glob("*.yml"))),
+        why="a site names a slurm.conf, which can make Slurm's commands run any program as you",
     )
     return Configs(own_sites=own[0], own_suites=own[1])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.errors import RequestError
 from benchmarks.text import printable
-from launch.terminal.places import stepmark_home
+from launch.terminal.places import own_place
 from launch.terminal.progress import tracked
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def open_index(output_dir: Path) -> "Index":
 
     place = os.path.realpath(output_dir).encode(errors="surrogateescape")
     try:  # in the user's own folder, because several machines may share `output_dir`
-        file = stepmark_home() / "index" / f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite"
-    except RequestError:  # the user has no home folder
+        file = own_place("index", f"{hashlib.sha256(place).hexdigest()[:16]}.sqlite")
+    except RequestError:  # the user has no home folder, or another user can write there
         file = None
     return Index(output_dir, file, lambda folders: tracked(folders, "reading runs", len(folders)))
 

@@ -3,7 +3,6 @@
 import grp
 import os
 import pwd
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +18,7 @@ OTHER = 65534
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "real/home"
     (home / "sites").mkdir(parents=True)
-    shutil.copyfile("configs/sites/local.yml", home / "sites/local.yml")
+    (home / "sites/local.yml").write_bytes(Path("configs/sites/local.yml").read_bytes())
     (tmp_path / "link").symlink_to(tmp_path / "real")
     monkeypatch.setenv("STEPMARK_HOME", str(tmp_path / "link/home"))
     places.configs().site("local")
@@ -63,10 +62,11 @@ def test_sites_that_another_user_could_have_changed_are_refused(
     place: str, spoil: Callable[[Path], None], advice: str, tmp_path: Path
 ) -> None:
     spoil(tmp_path / place)
-    with pytest.raises(RequestError, match="your sites") as caught:
-        places.configs()
-    assert advice in caught.value.next_command
-    assert Path(caught.value.where).resolve() == (tmp_path / place).resolve()
+    for read in (places.configs, lambda: places.own_place("sites", "local.yml")):
+        with pytest.raises(RequestError, match="another user") as caught:
+            read()
+        assert advice in caught.value.next_command
+        assert Path(caught.value.where).resolve() == (tmp_path / place).resolve()
 
 
 def test_a_private_group_without_other_members_may_write(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
