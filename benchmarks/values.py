@@ -96,6 +96,12 @@ class Model(Value, frozen=True):
         return self.layers if self.experts is None else self.experts.dense_layers
 
 
+# Precisions of quantized matmuls, each with its own peak. `fp8` has one scale per tensor or per large block; `mxfp8`
+# and `nvfp4` have a scale for every 32 or 16 numbers, which the GPU applies.
+EIGHT_BIT = ("fp8", "mxfp8")
+QUANTIZED = (*EIGHT_BIT, "nvfp4")
+
+
 class Peak(Value, frozen=True):
     """A dense matmul rate with its source."""
 

@@ -50,7 +50,9 @@ LOG = flags.DEFINE_multi_string("log", [], "Log to read; - reads standard input.
 MODEL = flags.DEFINE_string("model", None, "Model that was trained (configs/models).")
 HARDWARE = flags.DEFINE_string("hardware", None, "Device type (configs/hardware).")
 GPUS = flags.DEFINE_integer("gpus", None, "Number of devices.", lower_bound=1)
-DTYPE = flags.DEFINE_enum("dtype", None, ["bf16", "fp8", "fp32", "int8"], "Precision of the matmuls.")
+DTYPE = flags.DEFINE_enum(
+    "dtype", None, ["bf16", "fp8", "mxfp8", "nvfp4", "fp32", "int8"], "Precision of the matmuls."
+)
 GLOBAL_BATCH_SIZE = flags.DEFINE_integer("global_batch_size", None, "Sequences per step.", lower_bound=1)
 SEQUENCE_LENGTH = flags.DEFINE_integer("sequence_length", None, "Tokens per sequence.", lower_bound=1)
 WINDOW = flags.DEFINE_string("window", None, "The measured steps: steady (default), last, or A-B.")

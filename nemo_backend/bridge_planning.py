@@ -23,7 +23,7 @@ from benchmarks.configs import parse_yaml
 from benchmarks.errors import RequestError, nearest
 from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, text_of
 from benchmarks.runs import first_check, worker_events
-from benchmarks.values import Benchmark, EachTime, Phase, Plan, RunRecord, Scalar, Step
+from benchmarks.values import QUANTIZED, Benchmark, EachTime, Phase, Plan, RunRecord, Scalar, Step
 from nemo_backend import layout, lora, megatron, profiles
 
 VERSION = "0.6.2"  # of Megatron-Bridge in bridge_settings.yml
@@ -154,7 +154,7 @@ def needs_transformer_engine(benchmark: Benchmark) -> dict[str, str]:
     knobs = benchmark.settings.knobs
     wanted = {
         "a benchmark recipe": (is_benchmark_recipe(benchmark), "--runtime=container"),
-        "fp8": (benchmark.dtype == "fp8", "--dtype=bf16"),
+        benchmark.dtype: (benchmark.dtype in QUANTIZED, "--dtype=bf16"),
         "context parallelism": (benchmark.parallelism.context > 1, f"--set={CONTEXT}=1"),
         "sequence parallelism": (knobs.get(SEQUENCE_PARALLEL, False), f"--set={SEQUENCE_PARALLEL}=false"),
     }
@@ -306,8 +306,13 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
         return {"mixed_precision": "null"}
     if benchmark.dtype == "bf16":
         return {"mixed_precision": "bf16_mixed"}
-    _, name = FP8_SCALINGS[str(benchmark.settings.knobs[FP8_RECIPE])]
+    _, name = FP8_SCALINGS[_scaling(benchmark)]
     return {"mixed_precision": name}
+
+
+def _scaling(benchmark: Benchmark) -> str:
+    """Return Megatron's name of the scaling of 8-bit numbers; empty if nothing selects one."""
+    return "mxfp8" if benchmark.dtype == "mxfp8" else str(benchmark.settings.knobs.get(FP8_RECIPE, ""))
 
 
 def _data(benchmark: Benchmark) -> dict[str, str]:
@@ -391,7 +396,7 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
     given = [key for key in (FP8, FP8_RECIPE) if key in benchmark.settings.knobs]
     if benchmark.dtype == "fp8":
         yield from megatron.fp8_scaling_refusals(benchmark, FP8_RECIPE)
-    elif given:
+    elif given and not (benchmark.dtype == "mxfp8" and benchmark.settings.knobs.get(FP8_RECIPE) == "mxfp8"):
         yield RequestError(
             f"{given[0]} has no effect on {benchmark.dtype}",
             where=f"--set={given[0]}",
@@ -406,7 +411,7 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     A model for which NVIDIA has no recipe accepts any library recipe, with all dimensions as overrides.
     """
     task = TASKS[benchmark.task]
-    precision, _ = FP8_SCALINGS.get(str(benchmark.settings.knobs.get(FP8_RECIPE)), ("bf16", ""))
+    precision, _ = FP8_SCALINGS.get(_scaling(benchmark), ("bf16", ""))
     name = str(benchmark.settings.knobs.get("recipe", ""))
     listed, model = recipes(), f"{benchmark.model.name}_"
     if hub_repository(benchmark.model.name) is None:

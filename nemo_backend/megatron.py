@@ -29,14 +29,13 @@ UNFUSED_ATTENTION = (
     "attention runs as unfused PyTorch matmuls, because a venv has no Transformer Engine (containers do)"
 )
 
-# Scaling of fp8 numbers -> the GPUs that support it.
+# Scaling of fp8 numbers -> the GPUs that support it. MXFP8 is a separate precision.
 HOPPER = frozenset({"h100", "h100_pcie", "h200"})
 BLACKWELL = frozenset({"b200", "b300", "gb200", "gb300"})
 FP8_SCALING_HARDWARE = {
     "tensorwise": HOPPER | BLACKWELL,
     "delayed": HOPPER | BLACKWELL,
     "blockwise": HOPPER,
-    "mxfp8": BLACKWELL,
 }
 
 
@@ -71,7 +70,14 @@ def unknown_settings(benchmark: Benchmark, known: Mapping[str, str], why: str, o
 def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[RequestError]:
     scaling = str(benchmark.settings.knobs.get(setting, ""))
     possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
-    if scaling not in possible:
+    if scaling == "mxfp8" and "mxfp8" in benchmark.hardware.peaks:
+        yield RequestError(
+            "the fp8 scaling 'mxfp8' is a separate precision",
+            where=f"--set={setting}",
+            why="it has its own peak, and only Megatron-Bridge has recipes for it",
+            next_command="--engine=bridge --dtype=mxfp8",
+        )
+    elif scaling not in possible:
         yield RequestError(
             f"{benchmark.hardware.title} does not support the fp8 scaling '{scaling}'",
             where=f"--set={setting}",

@@ -5,7 +5,7 @@ from benchmarks.compilation.traced import TraceJob
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import compute_bytes
 from benchmarks.request.framework import program
-from benchmarks.values import Benchmark, Scalar, to_builtins
+from benchmarks.values import EIGHT_BIT, Benchmark, Scalar, to_builtins
 from nemo_backend import layout, lora, memory, planning
 from nemo_backend.megatron import dimensions
 
@@ -99,6 +99,8 @@ def _adapters(benchmark: Benchmark) -> dict[str, object]:
 def _replaced(benchmark: Benchmark, *, fused: bool) -> dict[str, str]:
     read = f"a stand-in that keeps the same tensors as Transformer Engine {TRANSFORMER_ENGINE}"
     found = {"kernels": f"attention, norm, rope and loss: {read}"} if fused else {"norm": read}
-    if benchmark.dtype == "fp8":
-        found["fp8"] = "bf16 weights, as large as fp8 weights with their transposes; kept inputs take 1 byte a number"
+    if benchmark.dtype in EIGHT_BIT:
+        found[benchmark.dtype] = (
+            "bf16 weights, as large as 8-bit weights with their transposes; kept inputs take 1 byte a number"
+        )
     return found

@@ -11,7 +11,7 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_590,
+    "benchmarks": 2_592,
     "benchmarks/compare": 1_430,
     "benchmarks/compilation": 1_280,
     "benchmarks/dashboard": 876,
@@ -21,7 +21,7 @@ BUDGETS = {
     "benchmarks/inside": 1_180,
     "benchmarks/logs": 1_065,
     "benchmarks/machine": 580,
-    "benchmarks/measuring": 1_430,
+    "benchmarks/measuring": 1_437,
     "benchmarks/mlperf": 1_590,
     "benchmarks/model": 2_580,
     "benchmarks/nightly": 1_690,
@@ -53,10 +53,10 @@ BUDGETS = {
     "launch/sites": 870,
     "launch/slurm": 2_400,
     "launch/terminal": 570,
-    "nemo_backend": 2_350,
-    "nemo_backend/inside": 2_638,
+    "nemo_backend": 2_367,
+    "nemo_backend/inside": 2_642,
 }
-PRODUCT_LINES = 51_256
+PRODUCT_LINES = 51_279
 TEST_LINES = 42_160
 PRODUCT_FILES = 341
 

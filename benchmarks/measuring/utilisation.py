@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from benchmarks.model import flops
 from benchmarks.model.ledger import hardware_conventions, hardware_flops_per_token, mix_of_peaks
-from benchmarks.values import Benchmark, Hardware, Model, Peak, Recompute, Value
+from benchmarks.values import QUANTIZED, Benchmark, Hardware, Model, Peak, Recompute, Value
 
 DATASHEET, PUBLISHED, ACHIEVABLE, MEASURED = "datasheet", "published", "achievable", "measured"
-MIXED = "mixed"  # the fp8 peak for the layers, the bf16 peak for attention core and head
-MIXED_SOURCE = "weighted by the FLOPs of each precision: fp8 in the layers, bf16 elsewhere"
+MIXED = "mixed"  # the quantized peak for the layers, the bf16 peak for attention core and head
+MIXED_SOURCE = "weighted by the FLOPs of each precision: {} in the layers, bf16 elsewhere"
 
 RECOMPUTE_UNKNOWN = "the recomputed work is unknown: neither the backend nor the log reports it"
 
@@ -115,14 +115,14 @@ def _source(table: str, peak: Peak) -> str:
 def _bf16_and_mixed(
     workload: Workload, table: str, peaks: Mapping[str, Peak], convention: str
 ) -> Iterator[_PeakReference]:
-    """Yield, for fp8, also the bf16 peak, which many published tables use, and the peak of mixed precision."""
+    """Yield, for quantized precisions, also the bf16 peak, which many tables use, and the peak of mixed precision."""
     bf16 = peaks.get("bf16")
-    if workload.dtype != "fp8" or bf16 is None:
+    if workload.dtype not in QUANTIZED or bf16 is None:
         return
     yield _PeakReference(table, "bf16", bf16.tflops, _source(table, bf16))
-    mixed = mix_of_peaks(workload.model, workload.sequence_length, peaks, convention)
+    mixed = mix_of_peaks(workload.model, workload.sequence_length, peaks, convention, workload.dtype)
     if mixed is not None:
-        yield _PeakReference(table, MIXED, mixed, MIXED_SOURCE)
+        yield _PeakReference(table, MIXED, mixed, MIXED_SOURCE.format(workload.dtype))
 
 
 # --- the figures --------------------------------------------------------------------------------

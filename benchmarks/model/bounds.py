@@ -116,7 +116,7 @@ def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -
     """Yield the matmuls of a step on one device of a pipeline stage with this number of layers."""
     model, share = benchmark.model, benchmark.parallelism
     linear = benchmark.dtype
-    other = linear if linear == "fp32" else "bf16"  # with quantized types (fp8), attention and head stay in bf16
+    other = linear if linear == "fp32" else "bf16"  # with quantized types, attention and head stay in bf16
     passes, adapters = _passes(benchmark)
     in_layers = tokens_per_step(benchmark) / share.tensor * layers / model.layers
     weights = passes * model.layers * layer_matmul_weights(model) + adapters

@@ -75,12 +75,14 @@ def hardware_flops_per_token(model: Model, sequence_length: int, recompute: Reco
 # --- a mix of precisions ------------------------------------------------------------------------
 
 
-def mix_of_peaks(model: Model, sequence_length: int, peaks: Mapping[str, Peak], convention: str) -> float | None:
-    """Return the peak of a step with layers in fp8, attention core and head in bf16; None without both peaks.
+def mix_of_peaks(
+    model: Model, sequence_length: int, peaks: Mapping[str, Peak], convention: str, dtype: str = "fp8"
+) -> float | None:
+    """Return the peak of a step with layers in `dtype`, attention core and head in bf16; None without both peaks.
 
     The peaks are weighted by time: the shortest time that a device can need for each part at that part's peak.
     """
-    fast, slow = peaks.get("fp8"), peaks.get("bf16")
+    fast, slow = peaks.get(dtype), peaks.get("bf16")
     if fast is None or slow is None:
         return None
     # The LoRA convention is two thirds of the causal one for every part, so the shares are the same.

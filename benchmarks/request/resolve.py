@@ -24,6 +24,7 @@ from benchmarks.request.refusals import refuse_what_cannot_work
 from benchmarks.request.settings import FLAG_GROUP, ROUTING, check_knobs, positive, sort_settings
 from benchmarks.secret_rules import refuse_secrets, secrets_here
 from benchmarks.values import (
+    QUANTIZED,
     SUBMISSION_ENGINE,
     Batch,
     Benchmark,
@@ -490,9 +491,11 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
         if recipe.defaults.dtype in allowed:
             return recipe.defaults.dtype
         return allowed[0]
-    if hardware.kind != "cpu" and wanted == "fp8" and "fp8" not in hardware.peaks:
+    if hardware.kind != "cpu" and wanted in QUANTIZED and wanted not in hardware.peaks:
         raise RequestError(
-            f"{hardware.title} does not support fp8", where="--dtype=fp8", next_command=f"--dtype={allowed[0]}"
+            f"{hardware.title} does not support {wanted}",
+            where=f"--dtype={wanted}",
+            next_command=f"--dtype={allowed[0]}",
         )
     if wanted not in allowed:
         raise UnknownName(

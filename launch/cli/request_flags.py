@@ -24,7 +24,7 @@ flags.DEFINE_string("model", None, "The model, such as llama2_tiny or llama2_70b
 flags.DEFINE(Words(TASKS), "task", "pretrain", "Training task. *")
 flags.DEFINE(Words(("nemo", "bridge")), "engine", None, "Program of the backend, if it has several. *")
 flags.DEFINE_string("recipe", None, "Name of a recipe; --list shows all. (default: the first that matches)")
-flags.DEFINE(Words(("bf16", "fp8", "fp32", "int8")), "dtype", None, "Precision of the matmuls. *")
+flags.DEFINE(Words(("bf16", "fp8", "mxfp8", "nvfp4", "fp32", "int8")), "dtype", None, "Precision of the matmuls. *")
 flags.DEFINE_string("hardware", None, "GPU type, such as h100, or cpu. On site local, Stepmark detects the type. *")
 flags.DEFINE_string("gpus", None, "Total number of GPUs; with cpu, number of virtual devices. *")
 flags.DEFINE_string("nodes", None, "Number of nodes; on site local, number of processes. *")

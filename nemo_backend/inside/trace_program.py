@@ -134,7 +134,7 @@ def layer_spec(job, config, vp_stage):
     attention, mlp = parts.self_attention.submodules, parts.mlp.submodules
     if job.fused_attention:
         attention.core_attention = stand_ins.CoreAttention
-    fp8 = {"fp8": job.dtype == "fp8"}
+    fp8 = {"fp8": job.dtype in ("fp8", "mxfp8")}
     # Except with delayed scaling, linear_proj keeps its input without conversion, because attention also keeps it.
     original = job.fp8_recipe != "delayed"
     attention.linear_proj = stand_ins.linear(RowParallelLinear, **fp8, keeps_original=original)

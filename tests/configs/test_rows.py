@@ -124,6 +124,8 @@ def test_peaks_are_dense_sourced_and_above_what_is_achieved(hardware: Hardware) 
     if "fp8" in hardware.peaks:
         # A sparse figure in one of the two would make this 4 or 1.
         assert hardware.peaks["fp8"].tflops / hardware.peaks["bf16"].tflops == pytest.approx(2, rel=0.01)
+    assert ("mxfp8" in hardware.peaks) == ("nvfp4" in hardware.peaks)  # both came with Blackwell
+    assert hardware.peaks.get("mxfp8") is None or hardware.peaks["mxfp8"].tflops == hardware.peaks["fp8"].tflops
 
 
 def test_the_devices_of_the_references_have_rates() -> None:

@@ -121,6 +121,7 @@ def test_every_word_of_every_command_is_known_to_the_sources(recipe: Recipe, dty
         (LIBRARY, "bf16", None, {"mixed_precision": "bf16_mixed"}),
         (LIBRARY, "fp8", "tensorwise", {"mixed_precision": "bf16_with_fp8_current_scaling_mixed"}),
         (LIBRARY, "fp8", "delayed", {"mixed_precision": "bf16_with_fp8_delayed_scaling_mixed"}),
+        (LIBRARY, "mxfp8", "mxfp8", {"mixed_precision": "bf16_with_mxfp8_mixed"}),
         (LIBRARY, "fp8", "blockwise", {"mixed_precision": "bf16_with_fp8_subchannel_scaling_mixed"}),
     ],
 )

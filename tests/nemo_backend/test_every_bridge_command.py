@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.values import Benchmark
+from benchmarks.values import EIGHT_BIT, Benchmark
 from launch.environments import venvs
 from nemo_backend import BACKEND
 from nemo_backend.bridge_planning import FP8, PRETRAINED, is_benchmark_recipe
@@ -88,7 +88,7 @@ def facts(benchmark: Benchmark) -> dict[str, Any]:
         "pipeline": share.pipeline,
         "context": share.context,
         "virtual_pipeline": share.virtual_pipeline,
-        "fp8": benchmark.settings.knobs.get(FP8, "hybrid") if benchmark.dtype == "fp8" else None,
+        "fp8": benchmark.settings.knobs.get(FP8, "hybrid") if benchmark.dtype in EIGHT_BIT else None,
         "bf16": benchmark.dtype != "fp32",
         "max_steps": benchmark.steps,
         "layers": benchmark.model.layers,

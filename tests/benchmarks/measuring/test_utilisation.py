@@ -81,6 +81,15 @@ def test_fp8_is_held_against_three_peaks_of_each_table() -> None:
     assert [tflops for *_, tflops in recipe] == pytest.approx([1979, 989, 1839.07, 1402.6, 794.5, 1325.49], abs=0.01)
 
 
+@pytest.mark.parametrize(("dtype", "datasheet"), [("mxfp8", 4500.0), ("nvfp4", 9000.0)])
+def test_blackwells_precisions_have_their_own_peak(dtype: str, datasheet: float) -> None:
+    found = figures_of(work("b200", dtype), 4.324).mfu
+    assert found is not None
+    peaks = {m.precision_peak: m.peak_tflops for m in found if (m.counted_by, m.table) == ("recipe", "datasheet")}
+    assert peaks.keys() == {dtype, "bf16", MIXED}
+    assert peaks["bf16"] < peaks[MIXED] < peaks[dtype] == datasheet
+
+
 def test_a_cpu_has_an_mfu_where_its_peak_was_measured() -> None:
     found = figures_of(work("cpu", "fp32", measured_peaks={"fp32": Peak(tflops=0.5, source="launch/peak.py")}))
     assert found.mfu is not None

@@ -100,12 +100,12 @@ def test_of_equals_the_youngest_is_taken_that_was_not_rounded_coarsely() -> None
     found, _ = foreign(
         engine="bridge",
         model="llama3_70b",
-        dtype="fp8",
+        dtype="mxfp8",
         hardware="gb200",
         parallelism=layout,
         global_batch_size=256,
     )
     assert found is not None
-    assert found.reference == "llama3_70b pretrain MXFP8 64 x gb200"
+    assert found.reference == "llama3_70b pretrain mxfp8 64 x gb200"
     assert found.source == "NVIDIA-NeMo/Megatron-Bridge v0.4.2 docs/performance-summary-archive.md:53"
     assert found.differs == ["window not stated, here last"]

@@ -108,16 +108,16 @@ SLIPS = {
     ("v25.10", "llama31_405b pretrain FP8-CS 128 x gb200", "tflops_per_gpu"),
     ("v25.10", "llama3_70b lora bf16 8 x gb200", "days_per_trillion_tokens"),
     ("v0.3.0", "llama31_405b pretrain fp8 256 x gb200", "tflops_per_gpu"),
-    ("v0.4.0", "llama3_70b pretrain MXFP8 64 x gb300", "tflops_per_gpu"),
+    ("v0.4.0", "llama3_70b pretrain mxfp8 64 x gb300", "tflops_per_gpu"),
     ("v0.4.0", "llama3_70b pretrain fp8 64 x gb300", "tflops_per_gpu"),
     ("v0.4.0", "llama3_70b pretrain fp8 64 x gb200", "tflops_per_gpu"),
-    ("v0.4.2", "llama3_70b pretrain MXFP8 64 x gb300", "tflops_per_gpu"),
-    ("v0.4.2", "llama3_70b pretrain MXFP8 64 x gb200", "tflops_per_gpu"),
+    ("v0.4.2", "llama3_70b pretrain mxfp8 64 x gb300", "tflops_per_gpu"),
+    ("v0.4.2", "llama3_70b pretrain mxfp8 64 x gb200", "tflops_per_gpu"),
     # Megatron-Bridge counts the FLOPs of LoRA by the lengths of the sequences that its data set packs.
     ("v0.5.0", "llama3_70b lora fp8 8 x gb300", "tflops_per_gpu"),
-    ("v0.5.0", "llama3_70b lora MXFP8 8 x gb300", "tflops_per_gpu"),
+    ("v0.5.0", "llama3_70b lora mxfp8 8 x gb300", "tflops_per_gpu"),
     ("v0.5.0", "llama3_70b lora fp8 8 x gb200", "tflops_per_gpu"),
-    ("v0.5.0", "llama3_70b lora MXFP8 8 x gb200", "tflops_per_gpu"),
+    ("v0.5.0", "llama3_70b lora mxfp8 8 x gb200", "tflops_per_gpu"),
     ("v0.5.0", "llama3_70b lora fp8 8 x h100", "tflops_per_gpu"),
 }
 # FLOPs of a sequence that sources compute with and their models do not have: 16 query groups for 8; a sum of rounded

@@ -12,6 +12,7 @@ from benchmarks.model.published_rows import Reference, read_references
 
 CONFIGS = Configs()
 ROWS = read_references(CONFIGS.root)
+DTYPES = {"FP8-CS": "fp8", "FP8-MX": "mxfp8"}  # the precisions whose names are not those of Stepmark
 IDS = [f"{number}-{row.name}" for number, row in enumerate(ROWS)]
 
 
@@ -35,7 +36,7 @@ def test_every_row_is_of_a_model_and_a_device_that_are_known(row: Reference) -> 
     assert row.dtype in CONFIGS.hardware(row.hardware).peaks
     assert row.parallelism.devices == row.gpus
     assert row.seconds_per_step or row.tokens_per_second_per_gpu
-    assert ("fp8" in row.precision.lower()) == (row.dtype == "fp8")
+    assert row.dtype == DTYPES.get(row.precision, row.precision.lower())
     replicas = row.data * row.fsdp
     assert row.global_batch_size % (replicas * row.micro_batch_size) == 0
 

@@ -209,10 +209,18 @@ def test_what_a_config_sets_must_be_known_to_the_framework() -> None:
         assert caught.value.where == "configs/recipes/x.yml"
 
 
-@pytest.mark.parametrize("model", ["llama2_70b", "llama2_tiny"])
-def test_fp8_is_refused_where_the_hardware_has_none(model: str) -> None:
-    error = refusal(model, hardware="a100", dtype="fp8")
-    assert "does not support fp8" in error.what
+@pytest.mark.parametrize(
+    ("model", "hardware", "dtype"),
+    [
+        ("llama2_70b", "a100", "fp8"),
+        ("llama2_tiny", "a100", "fp8"),
+        ("llama2_70b", "h100", "mxfp8"),
+        ("llama2_70b", "h100", "nvfp4"),
+    ],
+)
+def test_a_precision_is_refused_where_the_hardware_has_none(model: str, hardware: str, dtype: str) -> None:
+    error = refusal(model, hardware=hardware, dtype=dtype)
+    assert f"does not support {dtype}" in error.what
     assert error.next_command.startswith("--dtype=")
 
 
@@ -294,7 +302,7 @@ BATCHES = st.dictionaries(
 @given(
     model=st.sampled_from(["llama2_tiny", "llama3_tiny", "llama2_13b", "llama2_70b", "llama9"]),
     hardware=st.sampled_from([None, "cpu", "h100", "a100", "tpu_v5e"]),
-    dtype=st.sampled_from([None, "bf16", "fp8", "fp32", "int8"]),
+    dtype=st.sampled_from([None, "bf16", "fp8", "mxfp8", "nvfp4", "fp32", "int8"]),
     gpus=st.none() | st.sampled_from([-1, 0, 1, 2, 3, 4, 8, 12, 16, 64, 512]),
     nodes=st.none() | st.integers(-1, 9),
     chosen=st.builds(lambda layout, batch: layout | batch, LAYOUTS, BATCHES),
