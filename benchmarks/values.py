@@ -785,6 +785,8 @@ class Storage(Value, frozen=True):
     tables_on_every_stage: bool = False  # every stage has embedding and head; the stages share the tokens of both
     whole_adapters: bool = False  # each device has all adapters, even if the weights are sharded
     uncounted: tuple[str, ...] = ()  # settings that change the stored state by an unknown amount
+    expert_shards: int | None = None  # devices that divide the experts; None: those that divide all weights
+    dispatched_rows: float = 1.0  # size of the buffers of tokens for experts, relative to that of balanced experts
     layer_loop: LayerLoop | None = None  # None: the largest buffers of each kind give the estimate of the peak
 
 

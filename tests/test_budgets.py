@@ -23,7 +23,7 @@ BUDGETS = {
     "benchmarks/machine": 580,
     "benchmarks/measuring": 1_437,
     "benchmarks/mlperf": 1_590,
-    "benchmarks/model": 2_580,
+    "benchmarks/model": 2_700,
     "benchmarks/nightly": 1_690,
     "benchmarks/pages": 1_430,
     "benchmarks/preflight": 630,
@@ -56,9 +56,9 @@ BUDGETS = {
     "nemo_backend": 2_367,
     "nemo_backend/inside": 2_642,
 }
-PRODUCT_LINES = 51_279
-TEST_LINES = 42_160
-PRODUCT_FILES = 341
+PRODUCT_LINES = 53_400
+TEST_LINES = 43_300
+PRODUCT_FILES = 345
 
 
 def lines_of(path: Path) -> int:

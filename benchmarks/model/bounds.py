@@ -14,8 +14,9 @@ from benchmarks.model.flops import (
     FLOPS_PER_WEIGHT,
     adapter_parameter_count,
     attention_core_flops_per_token,
+    causal_core_flops_per_token,
     embedding_parameters,
-    layer_matmul_weights,
+    linear_flops_per_token,
 )
 from benchmarks.model.ledger import FORWARD, recomputed_by_part
 from benchmarks.model.traffic import LINKS, Traffic, tokens_per_step, traffic
@@ -119,13 +120,18 @@ def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -
     other = linear if linear == "fp32" else "bf16"  # with quantized types, attention and head stay in bf16
     passes, adapters = _passes(benchmark)
     in_layers = tokens_per_step(benchmark) / share.tensor * layers / model.layers
-    weights = passes * model.layers * layer_matmul_weights(model) + adapters
-    yield _Work("linear", weights * in_layers, linear, f"{passes} x weights of the layers x tokens")
+    heads = FLOPS_PER_WEIGHT * embedding_parameters(model) * (1 + model.mtp_modules)
+    weights = passes / FLOPS_PER_WEIGHT * (linear_flops_per_token(model) - heads) + adapters
+    active = "active weights" if model.experts else "weights"
+    yield _Work("linear", weights * in_layers, linear, f"{passes} x {active} of the layers x tokens")
     # Plain attention also computes the half of the score matrix that the causal mask discards.
     square, words = (1.0, "the whole square") if storage.writes_attention_scores else (0.5, "causal")
-    core = square * attention_core_flops_per_token(model, benchmark.batch.sequence_length)
+    length = benchmark.batch.sequence_length
+    core = causal_core_flops_per_token(model, length)
+    if storage.writes_attention_scores:
+        core = attention_core_flops_per_token(model, length)
     yield _Work("attention", core * in_layers, other, f"{12 * square:g} L a d s x tokens, {words}")
-    head = passes * embedding_parameters(model) * tokens_per_step(benchmark) / share.tensor
+    head = passes * embedding_parameters(model) * (1 + model.mtp_modules) * tokens_per_step(benchmark) / share.tensor
     if storage.tables_on_every_stage:
         yield _Work("head", head / share.pipeline, other, f"{passes} V h x tokens", bubbles=False)
     elif has_head:

@@ -11,7 +11,10 @@ from benchmarks.model.flops import (
     embedding_parameters,
     layer_matmul_weights,
     layer_parameters,
+    layers_parameters,
+    mtp_parameters,
     parameter_count,
+    routed_parameters,
 )
 from benchmarks.values import Benchmark, LayerLoop, Model, Storage
 
@@ -20,6 +23,8 @@ BFLOAT16_BYTES = 2
 
 # The backward pass still holds one layer's weights while the next layer's weights are gathered.
 GATHERED_LAYERS = 2
+# XLA also keeps the gathered experts in the order that the kernel of grouped matmuls needs.
+COPIES_OF_EXPERTS = 2
 # In float32: the logits and their gradient.
 LOGIT_COPIES = 2
 # Gathered hidden states of a tensor group: the inputs of attention and the MLP, the gradients of their outputs, and
@@ -39,6 +44,7 @@ FUSED: dict[str, frozenset[str]] = {
 # All activations of a layer that are not part of another activation in this list.
 DISTINCT = (
     "layer_input", "attention_norm", "qkv_proj", "context", "out_proj", "mlp_norm", "mlpwi", "mlp_product", "mlpwo",
+    "dispatched", "combined",
 )  # fmt: skip
 
 
@@ -55,9 +61,13 @@ def _state(benchmark: Benchmark, storage: Storage, parameters: float) -> dict[st
     """Return the bytes of weights and optimizer state on one device of a stage with `parameters` parameters."""
     trained = trained_parameters(benchmark, storage, parameters)
     frozen = parameters / weight_shards(benchmark, storage) if benchmark.lora else 0.0
+    updated = trained / storage.optimizer_replicas
+    if storage.expert_shards and benchmark.lora is None and storage.optimizer_replicas > 1:
+        # All devices of a stage share the optimizer's state, of experts and of other weights.
+        updated = parameters / (weight_shards(benchmark, storage) * storage.optimizer_replicas)
     return {
         "parameters": storage.numbers.weight_bytes * (trained + frozen),
-        "optimizer": storage.numbers.optimizer_bytes * trained / storage.optimizer_replicas,
+        "optimizer": storage.numbers.optimizer_bytes * updated,
     }
 
 
@@ -130,7 +140,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
     layers = trained_parameters(benchmark, storage)
     if trains_all:
         layers = stage_layers(benchmark) * layer_parameters(benchmark.model) / weight_shards(benchmark, storage)
-    layer_bytes = layer_parameters(benchmark.model) * compute_bytes(benchmark) / benchmark.parallelism.tensor
+    layer_bytes = _layer_weights(benchmark) * compute_bytes(benchmark)
     last_state = tokens_per_device(benchmark) * benchmark.model.hidden_size * compute_bytes(benchmark)
     return {
         "gradients": _accumulated_bytes(benchmark, storage) + storage.numbers.gradient_bytes * layers,
@@ -141,6 +151,7 @@ def _in_a_layer(benchmark: Benchmark, storage: Storage, loop: LayerLoop) -> dict
         "logits": (one_hot + waits * loop.head_number_bytes) * _vocabulary_numbers(benchmark, storage),
         "workspace": layer_working_bytes(benchmark, storage)
         + (gathered_activation_bytes(benchmark) if storage.whole_states else 0.0)
+        + dispatch_bytes(benchmark, storage)
         + waits * last_state / benchmark.parallelism.tensor,
     }
 
@@ -160,8 +171,17 @@ def _is_whole(benchmark: Benchmark, storage: Storage) -> bool:
 def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """Return the bytes of one layer's weights, without the MLP's last matrix, which the backward pass frees first."""
     model, number = benchmark.model, storage.numbers.matrix_bytes or compute_bytes(benchmark)
+    if model.experts:
+        return COPIES_OF_EXPERTS * _layer_weights(benchmark) * number
     rest = layer_parameters(model) - model.hidden_size * model.ffn_hidden_size
     return rest * number / benchmark.parallelism.tensor
+
+
+def _layer_weights(benchmark: Benchmark) -> float:
+    """Return the weights of a layer with which a device computes: its part of the experts, and all others."""
+    routed = routed_parameters(benchmark.model)
+    rest = layer_parameters(benchmark.model) - routed
+    return rest / benchmark.parallelism.tensor + routed / benchmark.parallelism.expert
 
 
 def _head_bytes(benchmark: Benchmark, loop: LayerLoop) -> float:
@@ -222,14 +242,19 @@ def _parameters_at_end(benchmark: Benchmark, storage: Storage, *, last: bool) ->
     """Return the number of parameters on the last stage, or on the largest of the others.
 
     If embedding and head are tied, both ends have a copy. If the layers do not divide evenly, both ends have fewer.
+    The last stage has the MTP modules and, for them, another copy of the embedding.
     """
     model, pipeline = benchmark.model, benchmark.parallelism.pipeline
+    if pipeline == 1:
+        return parameter_count(model)
     fewer, most = (layers * layer_parameters(model) for layers in (model.layers // pipeline, stage_layers(benchmark)))
-    if pipeline == 1 or storage.tables_on_every_stage:
-        tables = parameter_count(model) - model.layers * layer_parameters(model)
-        return fewer + tables if last else most + storage.tables_on_every_stage * tables
-    tables = embedding_parameters(model)
-    return fewer + tables + model.hidden_size if last else max(most, fewer + tables)
+    tables, modules = embedding_parameters(model), model.mtp_modules * mtp_parameters(model)
+    if storage.tables_on_every_stage:
+        tables = parameter_count(model) - layers_parameters(model)
+        return fewer + tables if last else most + tables
+    if last:
+        return fewer + tables + model.hidden_size + modules + (tables if modules else 0)
+    return max(most, fewer + tables)
 
 
 def stage_trained_parameters(benchmark: Benchmark, storage: Storage, parameters: float | None = None) -> float:
@@ -243,14 +268,19 @@ def trained_parameters(benchmark: Benchmark, storage: Storage, parameters: float
     """Return how many parameters a device's optimizer updates, before they are sharded over replicas."""
     whole = benchmark.lora is not None and storage.whole_adapters
     shards = 1 if whole else weight_shards(benchmark, storage)
-    return stage_trained_parameters(benchmark, storage, parameters) / shards
+    trained = stage_trained_parameters(benchmark, storage, parameters)
+    if storage.expert_shards is None or benchmark.lora:
+        return trained / shards
+    experts = min(stage_layers(benchmark), benchmark.model.layers - benchmark.model.dense_layers)
+    routed = experts * routed_parameters(benchmark.model)
+    return (trained - routed) / shards + routed / storage.expert_shards
 
 
 def gathered_bytes(benchmark: Benchmark) -> float:
     """Return the bytes of weights that a device gathers to compute: two layers and the head, in the compute type."""
     model = benchmark.model
-    weights = GATHERED_LAYERS * layer_parameters(model) + embedding_parameters(model)
-    return weights * compute_bytes(benchmark) / benchmark.parallelism.tensor
+    tables = embedding_parameters(model) / benchmark.parallelism.tensor
+    return (GATHERED_LAYERS * _layer_weights(benchmark) + tables) * compute_bytes(benchmark)
 
 
 def gathered_activation_bytes(benchmark: Benchmark) -> float:
@@ -306,6 +336,14 @@ def layer_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
     return size * tokens_per_device(benchmark) / benchmark.parallelism.tensor
 
 
+def dispatch_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """Return the bytes of the two buffers in which devices exchange tokens for experts: sent, and sent back."""
+    if benchmark.parallelism.expert == 1:
+        return 0.0
+    width = 2 * activation_widths(benchmark.model)["dispatched"]
+    return storage.dispatched_rows * width * tokens_per_device(benchmark) * compute_bytes(benchmark)
+
+
 def _group_widths(benchmark: Benchmark, storage: Storage) -> dict[str, int]:
     """Return each activation's elements per token in a tensor group. Unsharded activations count once per device."""
     copies = dict.fromkeys(storage.whole_activations, benchmark.parallelism.tensor)
@@ -320,27 +358,35 @@ def activation_widths(model: Model) -> dict[str, int]:
     """Return the width of each named activation of a layer, per token."""
     queries = model.attention_heads * model.head_dim
     keys = model.query_groups * model.head_dim
+    latent = model.attention.latent
+    values, context = (keys, queries) if latent is None else (model.attention_heads * latent.value_head_dim,) * 2
+    ffn, chosen, experts = model.ffn_hidden_size, 0, model.experts
+    if experts:
+        ffn, chosen = (experts.active + experts.shared) * experts.ffn_hidden_size, experts.active
     return {
         "layer_input": model.hidden_size,
         "attention_norm": model.hidden_size,
         "query_proj": queries,
         "key_proj": keys,
-        "value_proj": keys,
-        "kv_proj": 2 * keys,
-        "qkv_proj": queries + 2 * keys,
-        "context": queries,
-        "attention_out": queries,
+        "value_proj": values,
+        "kv_proj": keys + values,
+        "qkv_proj": queries + keys + values,
+        "context": context,
+        "attention_out": context,
         "out_proj": model.hidden_size,
         "mlp_norm": model.hidden_size,
-        "mlpwi_0": model.ffn_hidden_size,
-        "mlpwi_1": model.ffn_hidden_size,
-        "mlpwi": 2 * model.ffn_hidden_size,
-        "mlp_product": model.ffn_hidden_size,
+        "mlpwi_0": ffn,
+        "mlpwi_1": ffn,
+        "mlpwi": 2 * ffn,
+        "mlp_product": ffn,
         "mlpwo": model.hidden_size,
+        # Of layers with experts: a token's copies for its experts, and their outputs.
+        "dispatched": chosen * model.hidden_size,
+        "combined": chosen * model.hidden_size,
         # Second copies of other activations: query and key after rotation, context in fp8, and a device's share of a
         # norm's output, if an adapter keeps the whole output.
         "rotated": queries + keys,
-        "context_in_fp8": queries,
+        "context_in_fp8": context,
         "attention_norm_share": model.hidden_size,
         "mlp_norm_share": model.hidden_size,
     }

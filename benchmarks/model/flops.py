@@ -67,6 +67,11 @@ def dense_layer_parameters(model: Model) -> int:
     return _attention_parameters(model) + mlp_weights(model)
 
 
+def routed_parameters(model: Model) -> int:
+    """Return the parameters of all experts of one layer among which the router chooses; 0 for a dense model."""
+    return model.experts.count * expert_parameters(model) if model.experts else 0
+
+
 def expert_parameters(model: Model) -> int:
     """Return the parameters of one expert: gate, up and down matrices and their biases; 0 for a dense model."""
     experts, hidden = model.experts, model.hidden_size

@@ -32,11 +32,26 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def forward_flops(model: Model, sequence_length: int, attention_share: float = 1.0) -> dict[str, float]:
-    """Return the forward FLOPs per token and layer of each matmul, by the name of its output (see capacity.py)."""
-    hidden, ffn = model.hidden_size, model.ffn_hidden_size
-    queries, keys = model.attention_heads * model.head_dim, model.query_groups * model.head_dim
-    core = 2 * queries * sequence_length * attention_share  # the scores, and the values that they weigh
-    multiplied = (hidden * queries, hidden * keys, hidden * keys, core, queries * hidden, *[hidden * ffn] * 3)
+    """Return the forward FLOPs per token and layer of each matmul, by the name of its output (see capacity.py).
+
+    With experts, a matmul of the MLP is that of all active experts, in each layer. This excludes the router.
+    """
+    hidden, heads, latent = model.hidden_size, model.attention_heads, model.attention.latent
+    queries, keys = hidden * heads * model.head_dim, hidden * model.query_groups * model.head_dim
+    values, output = keys, queries
+    if latent is not None:
+        rank, widths = latent.key_value_rank, heads * (latent.unrotated_head_dim + latent.rotated_head_dim)
+        queries = latent.query_rank * (hidden + widths)
+        keys = hidden * (rank + latent.rotated_head_dim) + rank * heads * latent.unrotated_head_dim
+        values, output = rank * heads * latent.value_head_dim, heads * latent.value_head_dim * hidden
+    experts = model.experts
+    ffn = (experts.active + experts.shared) * experts.ffn_hidden_size if experts else model.ffn_hidden_size
+    halved = attention_share < 1
+    core = (flops.causal_core_flops_per_token if halved else flops.attention_core_flops_per_token)(
+        model, sequence_length
+    )
+    core /= FLOPS_PER_WEIGHT * (model.layers + model.mtp_modules)
+    multiplied = (queries, keys, values, core, output, *[hidden * ffn] * 3)
     return {name: float(FORWARD * numbers) for name, numbers in zip(LAYER_MATMULS, multiplied, strict=True)}
 
 

@@ -15,15 +15,18 @@ from benchmarks.model.capacity import (
     stage_parameters,
     stage_trained_parameters,
     tokens_per_device,
+    trained_parameters,
     weight_shards,
 )
-from benchmarks.model.flops import layer_matmul_weights
+from benchmarks.model.flops import layer_matmul_weights, routed_parameters
 from benchmarks.values import Benchmark, Storage, Value
 
 LINKS = ("node", "network")
 
 # Collectives per layer: an all-gather and a reduce-scatter around attention and around MLP, forward and backward.
 TENSOR_COLLECTIVES = 8
+# All-to-alls per layer with experts: to the experts and back, forward and backward.
+EXPERT_EXCHANGES = 4
 # Keys and values are sent in the forward pass and again in the backward pass, then their gradients.
 CONTEXT_PASSES = 3
 
@@ -94,6 +97,7 @@ def joined(benchmark: Benchmark, *axes: str) -> Group:
 def traffic(benchmark: Benchmark, storage: Storage) -> list[Traffic]:
     """Return the traffic of every axis that has traffic."""
     found = [_fsdp(benchmark, storage), _tensor(benchmark, storage), _context(benchmark), _pipeline(benchmark)]
+    found.append(_expert(benchmark))
     return [*(moved for axis in found for moved in axis), *_data(benchmark, storage)]
 
 
@@ -109,6 +113,9 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     each = compute_bytes(benchmark)
     small = storage.numbers.matrix_bytes or each
     matrices = stage_layers(benchmark) * layer_matmul_weights(benchmark.model) / share.tensor
+    # A device gathers only its part of the experts.
+    elsewhere = stage_layers(benchmark) * routed_parameters(benchmark.model) * (1 - 1 / share.expert)
+    held, trained = held - elsewhere, trained - (elsewhere if benchmark.lora is None else 0)
     gathered = each * (held - matrices) + small * matrices
     node, network = sharers.gathered(passes * gathered + each * trained)
     words = f", {small} for gathered layer matrices" if small != each else ""
@@ -168,12 +175,33 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
     )
 
 
+def _expert(benchmark: Benchmark) -> Iterator[Traffic]:
+    """Yield the all-to-alls that bring tokens to their experts and the results back, forward and backward.
+
+    This counts balanced experts. The devices of a group are neighbours, so the group fills nodes first.
+    """
+    share, experts = benchmark.parallelism, benchmark.model.experts
+    if share.expert == 1 or experts is None:
+        return
+    layers = min(stage_layers(benchmark), benchmark.model.layers - benchmark.model.dense_layers)
+    size = EXPERT_EXCHANGES * layers * experts.active * _activation_bytes(benchmark) / share.tensor
+    inside = _inside(share.expert, 1, benchmark.gpus // benchmark.nodes)
+    yield Traffic(
+        axis="expert",
+        node_bytes=size * (inside - 1) / share.expert,
+        network_bytes=size * (share.expert - inside) / share.expert,
+        formula=f"{EXPERT_EXCHANGES} all-to-alls of a token's {experts.active} copies x layers with experts",
+    )
+
+
 def _data(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     """Yield the reduction of gradients over replicas. Context ranks are replicas unless they shard weights."""
     replicas = group(benchmark, "data") if storage.weights_over_context else joined(benchmark, "context", "data")
     if replicas.size == 1:
         return
-    trained = stage_trained_parameters(benchmark, storage) / weight_shards(benchmark, storage)
+    trained = trained_parameters(benchmark, storage)
+    if benchmark.lora and storage.whole_adapters:
+        trained /= weight_shards(benchmark, storage)
     sent = storage.numbers.gradient_bytes if storage.numbers.reduced_bytes is None else storage.numbers.reduced_bytes
     back = sent if storage.numbers.returned_bytes is None else storage.numbers.returned_bytes
     node, network = replicas.gathered((sent + back) * trained)
