@@ -380,7 +380,7 @@ def activation_widths(model: Model) -> dict[str, int]:
         "mlpwi": 2 * ffn,
         "mlp_product": ffn,
         "mlpwo": model.hidden_size,
-        # Of layers with experts: a token's copies for its experts, and their outputs.
+        # In layers with experts: a token's copies for its experts, and their outputs.
         "dispatched": chosen * model.hidden_size,
         "combined": chosen * model.hidden_size,
         # Second copies of other activations: query and key after rotation, context in fp8, and a device's share of a
