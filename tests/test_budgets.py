@@ -11,7 +11,7 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
-    "benchmarks": 2_592,
+    "benchmarks": 2_620,
     "benchmarks/compare": 1_430,
     "benchmarks/compilation": 1_280,
     "benchmarks/dashboard": 876,
