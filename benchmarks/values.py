@@ -589,6 +589,7 @@ class Step(Value, frozen=True, gc=False):  # a log has millions of them, and the
     framework_tokens_per_second_per_device: float | None = None
     framework_global_batch_size: int | None = None
     framework_rates: dict[str, float] | None = None  # printed rates of the whole job, by name
+    other_losses: dict[str, float | None] | None = None  # terms that `loss` excludes: load_balancing, mtp
 
 
 class WorkerFacts(Value, frozen=True):

@@ -28,6 +28,8 @@ RAMPUP_MARK = b"[Rampup Batch Size Phase], "
 RAMPUP = "batch size rampup"  # the reason to exclude a step whose batch is still smaller than the requested batch
 
 STEP_NUMBER = re.compile(rb"completed (?:step|profiler activation/deactivation step):\s*(\d{1,15})$")
+# MaxText's loss includes these terms. Stepmark compares lm_loss, which does not.
+OTHER_LOSSES = {"load_balancing": b"moe_lb_loss", "mtp": b"mtp_loss"}
 THREE_DECIMALS = 0.001  # MaxText prints seconds, TFLOP/s and tokens/s with {:.3f}
 RECOGNISED_WORDS = (b"completed ", *(start.word for start in START_LINES))  # a quick search before the regex
 RECOGNISED = re.compile(
@@ -59,14 +61,18 @@ class MaxTextLog(LineFormat):
         fields = Fields(text, cut, b",")
         at_profiler = text.startswith(PROFILER_LINE)
         ramps_up = window.text.endswith(RAMPUP_MARK, max(0, found - 64), found)
+        others: dict[str, float | None] = {
+            ours: term for ours, theirs in OTHER_LOSSES.items() if (term := fields.optional(theirs))
+        }
         return StepReport(
             step=_step_number(fields),
             rank=window.rank(found),
             seconds=None if at_profiler else fields.time(b"seconds"),
-            loss=fields.number(b"loss"),
+            loss=(others and fields.optional(b"lm_loss")) or fields.number(b"loss"),
             tflops_per_device=fields.optional(b"TFLOP/s/device", b"TFLOP/s"),
             tokens_per_second_per_device=fields.optional(b"Tokens/s/device", b"Tokens/s"),
             excluded_because=PROFILER if at_profiler else RAMPUP if ramps_up else None,
+            other_losses=others,
         )
 
 

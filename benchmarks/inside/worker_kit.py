@@ -75,10 +75,11 @@ class StepRecorder:
         host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON needs valid UTF-8
         self._events.write("started", unix_seconds=time.time(), host=host)
 
-    def record(self, step, end, loss, gradient_norm, excluded_because=None, **framework):
+    def record(self, step, end, loss, gradient_norm, excluded_because=None, other_losses=None, **framework):
         """Record a step that ended at `end` of time.perf_counter(). `framework` has values from the framework.
 
         If the loss is None, another rank has it. `excluded_because` names other work that was done during the step.
+        `other_losses` has the terms of the trained loss that `loss` excludes.
         """
         seconds, self._last_end = end - self._last_end, end
         self.steps += 1
@@ -98,6 +99,7 @@ class StepRecorder:
             loss=finite_or_none(loss),
             gradient_norm=finite_or_none(gradient_norm),
             **({"excluded_because": excluded_because} if excluded_because else {}),
+            **({"other_losses": {k: finite_or_none(v) for k, v in other_losses.items()}} if other_losses else {}),
             **{name: finite_or_none(value) for name, value in framework.items()},
         )
 

@@ -149,6 +149,7 @@ class StepReport(Value, frozen=True):
     tflops_per_device: float | None = None
     tokens_per_second_per_device: float | None = None
     rates: dict[str, float] = {}  # rates of the whole job: name -> printed value
+    other_losses: dict[str, float | None] = {}  # as in Step
     global_batch_size: int | None = None
     excluded_because: str | None = None
 
@@ -279,6 +280,7 @@ def event_of(report: StepReport, tracker: AttemptTracker) -> LogEvent:
         framework_tokens_per_second_per_device=report.tokens_per_second_per_device,
         framework_global_batch_size=report.global_batch_size,
         framework_rates=report.rates or None,
+        other_losses=report.other_losses or None,
     )
     return LogEvent(attempt=tracker.attempt, step=step)
 

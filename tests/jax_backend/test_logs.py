@@ -65,6 +65,12 @@ def test_step_lines_of_every_vintage(line: str, figures: list[float | None]) -> 
     assert (step.framework_seconds, step.tokens) == (step.seconds, None)
 
 
+def test_the_loss_excludes_load_balancing_and_mtp() -> None:
+    terms = ", moe_lb_loss: 0.020000, main_model_loss: 9.143, mtp_loss: 1.200"
+    (step,) = steps(read(line(5, loss="10.343") + terms + "\n"))
+    assert (step.loss, step.other_losses) == (9.123, {"load_balancing": 0.02, "mtp": 1.2})
+
+
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
 def test_loss_that_is_no_number(loss: str) -> None:
     (step,) = steps(read(line(5, loss=loss) + "\n"))

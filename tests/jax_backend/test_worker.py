@@ -86,6 +86,14 @@ def test_a_step_whose_loss_maxtext_refuses_is_kept_with_maxtexts_own_figures() -
     assert events.all("framework_tflops_per_device") == [None]
 
 
+def test_the_loss_excludes_load_balancing_and_mtp() -> None:
+    _, write, events = begun()
+    write(metrics_of(5.0, **{"learning/lm_loss": 5.0, "learning/moe_lb_loss": 0.0, "learning/mtp_loss": 0.0}), 0)
+    write(metrics_of(6.5, **{"learning/lm_loss": 5.0, "learning/moe_lb_loss": 0.5, "learning/mtp_loss": 1.0}), 1)
+    assert events.all("loss") == [5.0, 5.0]
+    assert [event.get("other_losses") for event in events.written[-2:]] == [None, {"load_balancing": 0.5, "mtp": 1.0}]
+
+
 # --- the hook -----------------------------------------------------------------------------------------
 
 
