@@ -96,7 +96,12 @@ class MaxTextBackend:
             from jax_backend import lora
 
             adapters = lora.refusals(benchmark)
-        return [*planning.refusals(benchmark), *adapters, *phases.refusals(benchmark)]
+        of_experts: Iterator[RequestError] = iter(())
+        if benchmark.model.experts is not None:
+            from jax_backend import experts
+
+            of_experts = experts.refusals(benchmark)
+        return [*planning.refusals(benchmark), *of_experts, *adapters, *phases.refusals(benchmark)]
 
     def environment(self, engine: str, platform: str = "cpu") -> EnvironmentSpec:  # noqa: ARG002 - one engine
         return EnvironmentSpec(

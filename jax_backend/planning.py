@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
+from operator import attrgetter
 
 from benchmarks.errors import RequestError
 from benchmarks.request.framework import (
@@ -48,13 +49,31 @@ DIMENSIONS = {
     "normalization_layer_epsilon": "norm_epsilon",
     "logits_via_embedding": "tied_embeddings",
 }
+# The same for experts, latent attention and windows, by the attribute of the model that has them.
+PART_DIMENSIONS: dict[str, dict[str, str]] = {
+    "experts": {
+        "num_experts": "count",
+        "num_experts_per_tok": "active",
+        "base_moe_mlp_dim": "ffn_hidden_size",
+        "shared_experts": "shared",
+        "first_num_dense_layers": "dense_layers",
+    },
+    "attention.latent": {
+        "q_lora_rank": "query_rank",
+        "kv_lora_rank": "key_value_rank",
+        "qk_nope_head_dim": "unrotated_head_dim",
+        "qk_rope_head_dim": "rotated_head_dim",
+        "v_head_dim": "value_head_dim",
+    },
+    "attention.window": {"sliding_window_size": "tokens"},
+}
+MTP_MODULES = "mtp_num_layers"  # stated for every model that has any, because no model of MaxText has them by default
 DIVIDED_LOGITS = "normalize_embedding_logits"  # divides a tied head's logits by sqrt(hidden size); MaxText's default
 _NO_ADAPTERS = "nothing: a run starts with its own adapters and checks them before and after"
-_UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "expert", "sequence")
+_UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "sequence")
 _CHANGING_THE_WORK = (
-    "lora.lora_weight_qtype", "lora.lora_tile_size", "decoder_block", "mlp_activations", "num_experts",
-    "num_experts_per_tok", "base_moe_mlp_dim", "attention_type", "sliding_window_size", "mtp_num_layers",
-    "enable_rampup_batch_size", "use_dpo", "use_sft",
+    "lora.lora_weight_qtype", "lora.lora_tile_size", "decoder_block", "mlp_activations", "attention_type",
+    "attention_sink", "attention_bias", "use_qk_norm", "enable_rampup_batch_size", "use_dpo", "use_sft",
 )  # fmt: skip
 RESERVED: Mapping[str, str] = {
     "steps": "--steps",
@@ -71,8 +90,17 @@ RESERVED: Mapping[str, str] = {
     "profiler": "--profile",
     "enable_dropout": "nothing: with dropout, the backends would do different work",
     **dict.fromkeys(
-        (*DIMENSIONS, DIVIDED_LOGITS, "override_model_config", "global_parameter_scale"), DIMENSIONS_ARE_THE_MODELS
+        (
+            *DIMENSIONS,
+            *(name for part in PART_DIMENSIONS.values() for name in part),
+            MTP_MODULES,
+            DIVIDED_LOGITS,
+            "override_model_config",
+            "global_parameter_scale",
+        ),
+        DIMENSIONS_ARE_THE_MODELS,
     ),
+    "use_random_routing": "--set=routing",
     "base_config": "--set for single settings",
     "lora": "--task=lora, and --set=lora.lora_rank=N and similar",
     "lora.enable_lora": "--task",
@@ -81,7 +109,7 @@ RESERVED: Mapping[str, str] = {
     "trainable_parameters_mask": "--task",
     **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
     **{
-        f"{network}_{axis}_parallelism": "another axis, such as context, because dense models do not use this axis"
+        f"{network}_{axis}_parallelism": "another axis, such as context, because no model here uses this axis"
         for network in ("ici", "dcn")
         for axis in _UNKNOWN_AXES
     },
@@ -102,6 +130,11 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
     share = benchmark.parallelism
     batch = benchmark.batch.micro_batch_size * share.data * share.fsdp / benchmark.gpus
     adapters: dict[str, Scalar] = {}
+    experts: dict[str, Scalar] = {}
+    if benchmark.model.experts is not None:
+        from jax_backend import experts as of_experts
+
+        experts = of_experts.settings(benchmark)
     if benchmark.lora is not None:
         from jax_backend import lora
 
@@ -114,6 +147,7 @@ def maxtext_argv(benchmark: Benchmark, changed: Mapping[str, Scalar] | None = No
         "max_target_length": benchmark.batch.sequence_length,
         "per_device_batch_size": int(batch) if batch == int(batch) else batch,
         "gradient_accumulation_steps": benchmark.batch.gradient_accumulation,
+        **experts,
         **benchmark.settings.knobs,
         **stated_layout(benchmark.settings.knobs),
         **{name: value for name, value in adapters.items() if name not in benchmark.settings.knobs},
@@ -132,7 +166,10 @@ def model_settings(model: Model) -> dict[str, Scalar]:
     if settings.get("override_model_config"):
         settings |= {theirs: whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
         settings |= {DIVIDED_LOGITS: False} if model.tied_embeddings else {}  # Llama models do not divide logits
-    return settings
+        for place, names in PART_DIMENSIONS.items():
+            part = attrgetter(place)(model)
+            settings |= {theirs: getattr(part, ours) for theirs, ours in names.items()} if part else {}
+    return settings | ({MTP_MODULES: model.mtp_modules} if model.mtp_modules else {})
 
 
 # --- processes --------------------------------------------------------------------------------------
@@ -267,7 +304,8 @@ def _uneven_pipeline(benchmark: Benchmark) -> Iterator[RequestError]:
 # --- the mesh -----------------------------------------------------------------------------------
 # ici_* axes are within a node (or one machine), dcn_* axes between nodes.
 
-# axis of MaxText's mesh -> Stepmark's word for it
+# axis of MaxText's mesh -> Stepmark's word for it. MaxText divides the batch and the dense weights along `expert`
+# as along `fsdp`, so Stepmark's fsdp is the product of both.
 AXIS_WORDS = {
     "data": "data",
     "fsdp": "fsdp",
@@ -276,6 +314,7 @@ AXIS_WORDS = {
     "tensor": "tensor",
     "tensor_sequence": "tensor",
     "pipeline": "pipeline",
+    "expert": "expert",
 }
 AXES = tuple(f"{network}_{axis}_parallelism" for network in ("ici", "dcn") for axis in AXIS_WORDS)
 
@@ -287,7 +326,7 @@ def parallelism(knobs: dict[str, Scalar]) -> Parallelism:
     shares: dict[str, int] = {}
     for axis, word in AXIS_WORDS.items():
         shares[word] = shares.get(word, 1) * prod(_size(knobs, network, axis) for network in ("ici", "dcn"))
-    return Parallelism(**shares)
+    return Parallelism(**{**shares, "fsdp": shares["fsdp"] * shares["expert"]})
 
 
 def between_nodes(knobs: dict[str, Scalar]) -> int:
@@ -313,18 +352,18 @@ def stated_layout(knobs: dict[str, Scalar]) -> dict[str, Scalar]:
 
 
 # The axes in the order in which a node is filled: the axis with the most communication first.
-PLACED_INSIDE_OUT = ("tensor", "context", "fsdp", "data")
+PLACED_INSIDE_OUT = ("tensor", "context", "expert", "fsdp", "data")
 ALWAYS_STATED = ("fsdp", "data")  # stated even with size 1, to override the recipe's sizes
 
 
 def layout_settings_for(share: Parallelism, gpus: int, hardware: Hardware) -> dict[str, Scalar] | None:
-    """Return the settings of a layout; None for a pipeline, whose schedule needs more settings."""
-    if share.pipeline > 1 or share.virtual_pipeline > 1:
+    """Return the settings of a layout; None if MaxText has no such layout, or needs more settings (a pipeline)."""
+    if share.pipeline > 1 or share.virtual_pipeline > 1 or share.fsdp % share.expert:
         return None
     room = gpus if hardware.kind == "cpu" else min(gpus, hardware.devices_per_node)
     found: dict[str, Scalar] = {}
     for axis in PLACED_INSIDE_OUT:
-        size: int = getattr(share, axis)
+        size: int = getattr(share, axis) // (share.expert if axis == "fsdp" else 1)
         inside = gcd(size, room)
         room //= inside
         if axis == "tensor" and inside < size:

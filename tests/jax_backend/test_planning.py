@@ -105,6 +105,8 @@ def test_maxtext_trains_on_the_global_batch_of_the_benchmark(
         Parallelism(tensor=8, fsdp=8),
         Parallelism(tensor=2, context=2, fsdp=16),
         Parallelism(data=64),
+        Parallelism(fsdp=64, expert=8),
+        Parallelism(fsdp=32, expert=16, data=2),
     ],
 )
 def test_settings_make_the_layout_that_was_meant(share: Parallelism) -> None:
@@ -120,6 +122,36 @@ def test_settings_of_a_layout_are_none_where_it_has_none(
 ) -> None:
     found = BACKEND.layout_settings_for("maxtext", Parallelism(**share), gpus, CONFIGS.hardware(hardware))
     assert found == settings
+
+
+# --- experts --------------------------------------------------------------------------------------------
+
+
+@each("programs_of_experts", "asked", "settings")
+def test_the_device_and_the_layout_choose_the_program_of_experts(
+    asked: dict[str, Any], settings: dict[str, str]
+) -> None:
+    found = settings_of(resolved(**asked))
+    assert {name: found[name] for name in settings} == settings
+
+
+@each("refusals_of_experts", "asked", "words", "next")
+def test_what_would_train_experts_slowly_or_not_at_all_is_refused(
+    asked: dict[str, Any], words: str, next: str
+) -> None:
+    refused = refusal(**asked)
+    assert words in refused.what
+    assert refused.next_command == next
+
+
+def test_tiny_experts_have_the_dimensions_of_their_file() -> None:
+    deepseek, oss = settings_of(resolved("deepseek_tiny")), settings_of(resolved("gpt_oss_tiny"))
+    names = ("num_experts", "num_experts_per_tok", "base_moe_mlp_dim", "shared_experts", "first_num_dense_layers")
+    assert [deepseek[name] for name in names] == ["8", "2", "32", "1", "1"]
+    names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    assert [deepseek[name] for name in names] == ["32", "16", "16", "8", "16"]
+    assert (oss["sliding_window_size"], oss["num_experts"]) == ("32", "8")
+    assert "q_lora_rank" not in oss
 
 
 # --- environment --------------------------------------------------------------------------------------

@@ -1,0 +1,112 @@
+"""The settings with which MaxText computes a mixture of experts on each kind of device, and the settings that fail.
+
+MaxText 0.2.5 has three programs for experts. Its default, megablox, is a kernel for TPUs that an interpreter runs on
+other devices, 170 to 300 times as slow. `ragged_dot` is fast on a CPU, but XLA:GPU expands it to a matmul with all
+experts. On GPUs, tokamax has a kernel for it. The dense program works everywhere, with a capacity for each expert.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.errors import RequestError
+from benchmarks.values import Benchmark, Scalar
+
+# The settings that select the program for the experts. Each is stated in every run of a model with experts.
+TOKAMAX: Mapping[str, Scalar] = {"sparse_matmul": True, "megablox": True, "use_tokamax_gmm": True}
+MEGABLOX: Mapping[str, Scalar] = {"sparse_matmul": True, "megablox": True, "use_tokamax_gmm": False}
+RAGGED_DOT: Mapping[str, Scalar] = {"sparse_matmul": True, "megablox": False, "use_tokamax_gmm": False}
+# XLA:CPU does not support the ragged-all-to-all of the sparse programs. The dense one exchanges tokens by all-to-all.
+DENSE: Mapping[str, Scalar] = {"sparse_matmul": False, "megablox": False, "use_tokamax_gmm": False}
+EXCHANGES_TOKENS = "moe_dispatch_no_expert_sharding"
+CAPACITY_FACTOR = 1.25  # of the tokens that an expert would get with balanced routing
+
+KNOWS_NO_SINKS = ("cudnn_flash_jax", "flash")
+
+
+def settings(benchmark: Benchmark) -> dict[str, Scalar]:
+    """Return the settings that compute the experts on the benchmark's device; a knob overrides each of them."""
+    if benchmark.hardware.kind == "gpu":
+        return {**TOKAMAX}
+    if benchmark.hardware.kind == "tpu":
+        return {**MEGABLOX}
+    if benchmark.parallelism.expert == 1:
+        return {**RAGGED_DOT}
+    capacity = -1.0 if benchmark.model.attention.sinks else CAPACITY_FACTOR  # MaxText refuses one for GPT-OSS
+    return {**DENSE, "capacity_factor": capacity, EXCHANGES_TOKENS: True}
+
+
+def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
+    """Refuse what is slow or wrong with experts. The model must have experts."""
+    if benchmark.routing == "balanced":
+        yield RequestError(
+            "MaxText cannot balance the tokens among the experts",
+            where="routing=balanced",
+            why="its router only has trained weights or random choices, which are not balanced",
+            next_command="--set=routing=learned",
+        )
+    yield from _slow_programs(benchmark)
+    yield from _without_exchange(benchmark)
+    yield from _unsupported_attention(benchmark)
+
+
+def _slow_programs(benchmark: Benchmark) -> Iterator[RequestError]:
+    kind, device, chosen = benchmark.hardware.kind, benchmark.hardware.title, _chosen(benchmark)
+    if chosen == MEGABLOX and kind != "tpu":
+        yield RequestError(
+            f"megablox=true without tokamax does not run on {device}",
+            where="--set=megablox",
+            why="it is a kernel for TPUs; on other devices, an interpreter runs it, 170 to 300 times as slow",
+            next_command="--set=use_tokamax_gmm=true" if kind == "gpu" else "--set=megablox=false",
+        )
+    elif chosen == RAGGED_DOT and kind == "gpu":
+        yield RequestError(
+            f"megablox=false computes all {_experts(benchmark)} experts for each token on {device}",
+            where="--set=megablox",
+            why="XLA:GPU expands ragged_dot to a matmul with every expert",
+            next_command="--set=megablox=true --set=use_tokamax_gmm=true",
+        )
+    elif chosen["use_tokamax_gmm"] and chosen["sparse_matmul"] and kind == "cpu":
+        yield RequestError(
+            "use_tokamax_gmm=true does not run on a CPU",
+            where="--set=use_tokamax_gmm",
+            why="tokamax has kernels for GPUs and TPUs only",
+            next_command="--set=use_tokamax_gmm=false --set=megablox=false",
+        )
+
+
+def _without_exchange(benchmark: Benchmark) -> Iterator[RequestError]:
+    chosen, share = _chosen(benchmark), benchmark.parallelism.expert
+    if share > 1 and chosen["sparse_matmul"] and benchmark.hardware.kind == "cpu":
+        yield RequestError(
+            f"sparse_matmul=true cannot divide the experts among {share} devices of a CPU",
+            where="--set=sparse_matmul",
+            why="XLA:CPU does not support ragged-all-to-all",
+            next_command="--set=sparse_matmul=false",
+        )
+    knobs = {**settings(benchmark), **benchmark.settings.knobs}
+    if share > 1 and not chosen["sparse_matmul"] and not knobs.get(EXCHANGES_TOKENS):
+        yield RequestError(
+            f"{EXCHANGES_TOKENS}=false does not divide the experts among {share} devices",
+            where=f"--set={EXCHANGES_TOKENS}",
+            why="MaxText then gathers the weights of all experts on each device, as with FSDP, and sends no tokens",
+            next_command=f"--set={EXCHANGES_TOKENS}=true",
+        )
+
+
+def _unsupported_attention(benchmark: Benchmark) -> Iterator[RequestError]:
+    attention, own = str(benchmark.settings.knobs.get("attention")), benchmark.model.attention
+    if own.sinks and benchmark.hardware.kind == "gpu" and attention in KNOWS_NO_SINKS:
+        yield RequestError(
+            f"attention={attention} does not support the attention sinks of {benchmark.model.name}",
+            where="--set=attention",
+            why="on GPUs, MaxText has sinks in cudnn_flash_te and dot_product",
+            next_command="--set=attention=cudnn_flash_te",
+        )
+
+
+def _chosen(benchmark: Benchmark) -> dict[str, Scalar]:
+    """Return the values of the settings that select the program."""
+    return {name: {**settings(benchmark), **benchmark.settings.knobs}.get(name, False) for name in TOKAMAX}
+
+
+def _experts(benchmark: Benchmark) -> int:
+    return benchmark.model.experts.count if benchmark.model.experts else 0
