@@ -15,6 +15,7 @@ from benchmarks.request.framework import program as inside
 from benchmarks.values import Benchmark, CompileTarget, Hardware, Scalar
 from jax_backend import phases, planning
 
+SORTS_BY_CUB = "xla_gpu_enable_cub_radix_sort"
 NEEDS_A_DRIVER, STANDS_IN = "cudnn_flash_te", "cudnn_flash_jax"
 
 # JAX runs on the CPU. It calls the CUDA compiler without starting a CUDA client, because a client needs a driver.
@@ -43,15 +44,19 @@ def job(name: str, benchmark: Benchmark) -> Job:
         )
     changed = settings(benchmark)
     why = f"{STANDS_IN} replaces {NEEDS_A_DRIVER}, because Transformer Engine needs a driver"
+    replaced, flags = dict.fromkeys(changed, why), dict(benchmark.settings.xla_flags)
+    if benchmark.model.experts:
+        flags[SORTS_BY_CUB] = "false"
+        replaced[SORTS_BY_CUB] = "false: CUB's sort of the tokens by expert asks a driver for its memory"
     return Job(
         name=name,
         settings=[word.replace("{phase_dir}", ".") for word in planning.maxtext_argv(benchmark, changed)],
-        flags=planning.xla_flags_text(benchmark.settings.xla_flags),
+        flags=planning.xla_flags_text(flags),
         target=target(benchmark.hardware),
         devices=benchmark.gpus,
         nodes=benchmark.nodes,  # each node becomes a slice, because XLA assumes NVLink between all GPUs of a slice
         words={**planning.AXIS_WORDS, "stage": "pipeline"},
-        replaced=dict.fromkeys(changed, why),
+        replaced=replaced,
     )
 
 

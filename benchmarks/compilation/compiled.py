@@ -22,7 +22,7 @@ class Operation(Value, frozen=True):
     flops: float = 0.0
     dtype: str = ""  # for a matmul, the type of its inputs: bf16, fp8, fp32; for a collective, of its data
     bytes: float = 0.0  # bytes read and written in the device's memory; for a collective, the whole buffer
-    kind: str = ""  # for a collective: all-gather, reduce-scatter, ...; for attention: forward, backward
+    kind: str = ""  # of a collective: all-gather, ...; of attention: forward, backward; of a matmul: empty or experts
     axes: list[str] = []  # the axes of the layout that the group of a collective spans
     group_size: int = 0
     group_nodes: int = 0  # number of nodes that the group spans
@@ -110,7 +110,9 @@ class Kernels(Value, frozen=True):
     """All matmuls of one precision, or attention in one direction, on one device."""
 
     what: str  # matmul, attention
-    kind: str  # for matmuls, the precision of their inputs; for attention, forward or backward
+    kind: (
+        str  # for matmuls, the precision of their inputs, and whether of experts; for attention, forward or backward
+    )
     instructions: int
     times: int  # executions per step
     flops: float  # per step
@@ -123,7 +125,7 @@ def kernels(schedule: Schedule) -> list[Kernels]:
         for one in operations:
             if one.what not in ("matmul", "attention") or one.event == "done":
                 continue
-            kind = one.dtype if one.what == "matmul" else one.kind
+            kind = f"{one.dtype} {one.kind}".strip() if one.what == "matmul" else one.kind
             before = found.get((one.what, kind))
             found[one.what, kind] = Kernels(
                 what=one.what,

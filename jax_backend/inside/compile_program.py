@@ -62,6 +62,8 @@ class Step:
             train.train_step, data, placed, model, config, weights
         )
         self.state = arguments[0]
+        tokens = config.micro_batch_size_to_train_on * config.max_target_length / self.mesh.size
+        self.expert_rows = int(tokens * config.num_experts_per_tok)
         with jax.set_mesh(self.mesh), logical_axis_rules(config.logical_axis_rules):
             jitted = jax.jit(
                 function, in_shardings=ins, out_shardings=outs, static_argnums=static, donate_argnums=donated
@@ -90,9 +92,22 @@ class AbsentGpus:
             "gpu", None, None, None, count // nodes, None
         )
         mesh_utils.create_hybrid_device_mesh = hybrid_mesh
+        answer_for(self.devices[0])
 
     def settings(self):
         return ["compile_topology=absent", f"compile_topology_num_slices={self._nodes}"]
+
+
+def answer_for(device):
+    """Answer tokamax's and jax's questions about the default device, which is a CPU here, for a compiled device."""
+    from jax._src.cudnn import fused_attention_stablehlo as attention
+    from jax.extend import backend
+
+    def at_least(capability):
+        return [*map(int, device.compute_capability.split("."))] >= [*map(int, capability.split("."))]
+
+    backend.get_default_device = lambda: device
+    attention.check_compute_capability = at_least
 
 
 def hybrid_mesh(within, between, devices, **_):
@@ -115,6 +130,8 @@ def report(step, folder, job):
     program = hlo.parse(text.splitlines())
     # The program numbers the devices in the order of the mesh.
     node_of = [device.id // (job.devices // job.nodes) for device in step.mesh.devices.flat]
+    schedule = scheduled.schedule(text, mesh, job.words, node_of, step.expert_rows)
+    check_exchange(schedule, mesh)
     return {
         "versions": kit.installed_versions(PACKAGES),
         "devices": program.devices,
@@ -126,12 +143,26 @@ def report(step, folder, job):
         "aliased_bytes": memory.alias_size_in_bytes,
         "peak_bytes": memory.peak_memory_in_bytes,
         "held": held(folder, program, hlo.layers(text)),
-        "schedule": scheduled.schedule(text, mesh, job.words, node_of),
+        "schedule": schedule,
         "step_sha256": digests.of_lowered(step.lowered.compiler_ir("stablehlo").operation),
         "program_sha256": program_digest(text),
         "flags": job.flags,
         "replaced": job.replaced,
     }
+
+
+def check_exchange(schedule, mesh):
+    """End the job if the layout has expert parallelism, but no collective sends tokens to the devices of experts."""
+    found = {
+        (one.get("kind"), axis)
+        for part in schedule["computations"].values()
+        for one in part
+        for axis in one.get("axes", [])
+    }
+    if mesh.get("expert", 1) > 1 and not {("all-to-all", "expert"), ("ragged-all-to-all", "expert")} & found:
+        raise SystemExit(
+            "the layout divides the experts among devices, but the program has no all-to-all between them"
+        )
 
 
 _METADATA = re.compile(r", metadata=\{[^}]*\}")

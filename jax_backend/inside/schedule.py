@@ -31,6 +31,7 @@ KEEPS = {"bitcast", "convert", "copy", "reshape", "transpose"}
 DEPTH = 6  # how many such instructions in a row to follow
 DTYPES = {"bf16": "bf16", "f16": "bf16", "f32": "fp32"}  # f16 is as fast as bf16
 MATMUL = re.compile(r"__cublas\$(?:lt\$matmul(?:\$f8)?|gemm)")
+GROUPED = re.compile(r"mosaic_gpu\w*")  # tokamax's kernel for the matmuls of experts
 ATTENTION = re.compile(r"__cudnn\$fmha\w*")
 CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
 SCORES = re.compile(r'"intermediate_tensor_shape":\{[^{}]*"dimensions":\[([^\]]*)\]')
@@ -38,16 +39,20 @@ SLIDING_WINDOW = re.compile(r'"sliding_window_length":[1-9]')
 FORWARD_MATMULS, BACKWARD_MATMULS = 2, 5  # in attention; forward: Q K', P V; backward: Q K', dV, dP, dQ, dK
 
 
-def schedule(text, mesh, words, node_of):
-    """Return the schedule. `mesh`: axis -> size; `words`: axis -> Stepmark's name; `node_of`: device -> its node."""
-    return Reader(hlo.parse(text.splitlines()), hlo.layers(text), mesh, words, node_of).schedule()
+def schedule(text, mesh, words, node_of, expert_rows=0):
+    """Return the schedule. `mesh`: axis -> size; `words`: axis -> Stepmark's name; `node_of`: device -> its node.
+
+    `expert_rows`: how many rows the experts of one device process, if all experts get the same number of tokens.
+    """
+    return Reader(hlo.parse(text.splitlines()), hlo.layers(text), mesh, words, node_of, expert_rows).schedule()
 
 
 class Reader:
-    def __init__(self, program, layers, mesh, words, node_of):
+    def __init__(self, program, layers, mesh, words, node_of, expert_rows):
         self._program, self._layers = program, layers
         self._mesh, self._words = mesh, words
         self._node_of = node_of
+        self._expert_rows = expert_rows
         self._computations = {}
         self._not_counted = []
 
@@ -112,6 +117,8 @@ class Reader:
             return self._collective(line, lines)
         if MATMUL.fullmatch(line.target) and CONTRACTED.search(line.attributes):
             return matmul(line, lines)
+        if GROUPED.fullmatch(line.target):
+            return self._grouped_matmul(line, lines)
         if ATTENTION.fullmatch(line.target):
             return self._attention(line, lines)
         if line.opcode == "dot":
@@ -168,11 +175,33 @@ class Reader:
             "bytes": touched(line, lines),
         }
 
+    def _grouped_matmul(self, line, lines):
+        """Return the operation of a matmul of sorted rows with the matrix of each row's expert, or of its gradient.
+
+        Two of its arrays have a row per token and expert, and one has a matrix per expert. With expert parallelism,
+        there are rows for the worst case, but the kernel processes only those that arrive.
+        """
+        shapes = [*line.shapes, *(one for operand in line.operands for one in hlo.shapes_named(operand, lines))]
+        rows = [shape for shape in shapes if len(shape.sizes) == 2 and shape.dtype in DTYPES]
+        matrices = [shape for shape in shapes if len(shape.sizes) == 3 and shape.dtype in DTYPES]
+        if not rows or not matrices:
+            return None
+        used = min(rows[0].sizes[0], self._expert_rows or rows[0].sizes[0])
+        return {
+            "what": "matmul",
+            "kind": "experts",
+            "flops": 2.0 * used * prod(matrices[0].sizes[1:]),
+            "dtype": dtype_of(rows[0]),
+            "bytes": touched(line, lines),
+        }
+
     def _collective(self, line, lines):
         kind = line.opcode.removesuffix("-start")
         group = hlo.first_group(line.attributes, self._program.devices)
         given = [shape for operand in line.operands for shape in hlo.shapes_named(operand, lines)]
         buffer = sum(shape.bytes for shape in given) * (len(group) if kind == "all-gather" else 1)
+        if kind == "ragged-all-to-all":  # input, output, offsets and sizes: one of the two has only the rows in use
+            buffer = min(shape.bytes for shape in given[:2])
         axes = (self._words.get(axis, axis) for axis in hlo.axes_along(group, self._mesh))
         return {
             "what": "collective",

@@ -156,7 +156,7 @@ def test_a_program_is_read_as_its_operations(case: dict[str, Any]) -> None:
     called = "".join(CASES["computations"][name] for name in case.get("calls", []))
     text = f"HloModule jit_f, is_scheduled=true, num_partitions=32\n{called}\nENTRY %main {{\n{case['entry']}}}\n"
     node_of = [device % case["nodes"] if "nodes" in case else device // 8 for device in DEVICES]
-    read: Any = schedule.schedule(text, {"data": 2, "fsdp": 16}, {"data": "dp"}, node_of)
+    read: Any = schedule.schedule(text, {"data": 2, "fsdp": 16}, {"data": "dp"}, node_of, 100)
     found = msgspec.convert(read, Schedule)
     assert_operations(found.computations["main"], case["operations"])
     if "body" in case:
