@@ -1,7 +1,5 @@
 """Report a compiled step as text and as data: memory, kernels, collectives, and the work that hides them. Pure."""
 
-from collections.abc import Sequence
-
 from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import CompileReport, Kernels, Overlap, Schedule, kernels, overlap
 from benchmarks.compilation.program import Kind, Program, StepProgram, kind_of, place_of
@@ -51,21 +49,18 @@ def as_data(name: str, program: Program) -> Variant:
 
 
 def text(program: Program) -> str:
-    benchmark, compiled, times = program.benchmark, program.compiled, program.breakdown
+    compiled, times, buffers = program.compiled, program.breakdown, buffers_grid(program)
+    in_buffers = [f"  {held_text(program)}; {fits_text(program)}", f"  {buffers.heading}", *buffers.lines("    ")]
     parts = [
-        f"{title(benchmark)} · compiled here for {compiled.devices} {compiled.target}",
+        f"{title(program.benchmark)} · compiled here for {compiled.devices} {compiled.target}",
         *aligned(rows(compiled)),
-        "",
-        *_memory(program),
-        "",
-        *_lines(kernels_grid(compiled.schedule)),
-        "",
-        *_lines(collectives_grid(compiled.schedule)),
-        "",
-        *(_lines(time_grid(times)) if times.shares else []),
-        *(f"  {note}" for note in times.notes),
     ]
-    return "\n".join(parts)
+    for grid in (memory_grid(program), kernels_grid(compiled.schedule), collectives_grid(compiled.schedule)):
+        parts += ["", grid.heading, *grid.lines(), *in_buffers]
+        in_buffers = []
+    shares = time_grid(times)
+    spent = [shares.heading, *shares.lines()] if times.shares else []
+    return "\n".join([*parts, "", *spent, *(f"  {note}" for note in times.notes)])
 
 
 def rows(compiled: CompileReport) -> Rows:
@@ -81,20 +76,6 @@ def rows(compiled: CompileReport) -> Rows:
         ("program", f"{compiled.program_sha256[:16]}, compiled from {compiled.step_sha256[:16]} (SHA-256)"),
         ("versions", ", ".join(f"{name} {number}" for name, number in list(compiled.versions.items())[:5])),
         *((f"{name} replaced", text) for name, text in compiled.replaced.items()),
-    ]
-
-
-def _lines(grid: Grid) -> list[str]:
-    return [grid.heading, *grid.lines()]
-
-
-def _memory(program: Program) -> list[str]:
-    buffers = buffers_grid(program)
-    return [
-        *_lines(memory_grid(program)),
-        f"  {held_text(program)}; {fits_text(program)}",
-        f"  {buffers.heading}",
-        *buffers.lines(indent="    "),
     ]
 
 
@@ -156,7 +137,12 @@ def collectives_grid(schedule: Schedule) -> Grid:
             f"{len(group):,}",
             f"{sum(one.times for one in group):,}",
             bytes_text(sum(one.sent_bytes for one in group)),
-            _bytes_range(group),
+            ", ".join(
+                f"{mean:.1f} {word}"
+                for word in ("matmul", "attention", "fusion")
+                if (mean := sum(getattr(one, f"{word}s") for one in group) / len(group))
+            )
+            or "nothing",
         )
         for key, group in sorted(groups.items(), key=lambda row: -sum(one.sent_bytes for one in row[1]))
     ]
@@ -167,12 +153,6 @@ def collectives_grid(schedule: Schedule) -> Grid:
     hidden = sum(one.hidden for one in found)
     heading = f"collectives: {hidden} of {len(found)} have a matmul or attention between their start and their done"
     return Grid(heading, titles, rows)
-
-
-def _bytes_range(group: Sequence[Overlap]) -> str:
-    words = (("matmul", "matmuls"), ("attention", "attentions"), ("fusion", "fusions"))
-    means = {word: sum(getattr(one, field) for one in group) / len(group) for word, field in words}
-    return ", ".join(f"{mean:.1f} {word}" for word, mean in means.items() if mean) or "nothing"
 
 
 def time_grid(times: Breakdown) -> Grid:
