@@ -271,7 +271,8 @@ def _write(preflight: Preflight) -> Path:
     """Write the folder with the files that the job reads. Return the path of the script."""
     text = render_preflight(preflight.job)
     script = preflight.folder / "preflight.sbatch"
-    (preflight.folder / ANSWERS).mkdir(parents=True)
+    preflight.folder.mkdir(parents=True)  # fails if another user has just made it
+    (preflight.folder / ANSWERS).mkdir()
     write_atomically(preflight.folder / "asked.json", json_text(preflight.wanted.asked).encode())
     write_atomically(script, text.encode())
     return script
