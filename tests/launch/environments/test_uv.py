@@ -100,3 +100,11 @@ def test_pyenv_is_looked_at_where_it_is(tiny: Tiny, no_python_but: Hide, monkeyp
     assert uv.find_pythons([tiny.python_version]) == {}
     monkeypatch.setenv("PYENV_ROOT", str(tiny.place / "pyenv"))
     assert uv.find_pythons([tiny.python_version]) == {tiny.python_version: Path(REAL)}
+
+
+def test_a_uv_toml_of_the_working_folder_is_not_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uv.toml").write_text(f'cache-dir = "{tmp_path / "cache"}"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+    assert uv.find_pythons([(sys.version_info.major, sys.version_info.minor)])
+    assert not (tmp_path / "cache").exists()
