@@ -18,7 +18,8 @@ from benchmarks.values import benchmark_fields
 # All runs of a side must have the same values of these fields. Otherwise the side's mean would mix different work.
 OF_THE_WORK = (
     "backend", "engine", "model", "task", "dtype", "hardware", "gpus", "nodes", "parallelism", "sequence_length",
-    "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "window", "pgle", "inject_slowdown",
+    "micro_batch_size", "gradient_accumulation", "global_batch_size", "lora", "routing", "window", "pgle",
+    "inject_slowdown",
 )  # fmt: skip
 
 
@@ -62,6 +63,11 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     one, other = (kept[0].result.window.rule for kept in runs)
     if one != other:
         return [f"they count different steps (--window={one} and --window={other})"]
+    routing, other_routing = (kept[0].benchmark.routing for kept in runs)
+    if routing and other_routing and routing != other_routing:
+        return [
+            f"their routers differ ({routing} and {other_routing}), so their experts process other numbers of tokens"
+        ]
     return _unproven_pgle(*runs)
 
 

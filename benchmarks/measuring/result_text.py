@@ -61,6 +61,8 @@ def result_rows(result: Result) -> Rows:
     """Return everything that is known about the result of a run."""
     rows: Rows = [("status", "\n".join([result.status, *(f"- {reason}" for reason in folded(result.reasons))]))]
     rows += speed_rows(result)
+    if result.flops_differences:
+        rows.append(("FLOPs", "\n".join(one.text() for one in result.flops_differences)))
     rows.append(("loss", f"{_number(result.loss.first)} -> {_number(result.loss.last)}"))
     rows.append(("steps", window_text(result)))
     rows += _target_rows(result)

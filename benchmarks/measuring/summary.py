@@ -13,6 +13,7 @@ from benchmarks.measuring.failures import why_failed
 from benchmarks.measuring.figures import SPEED_FIGURES, Figures, SecondsPerStep, measure, no_figures
 from benchmarks.measuring.utilisation import Mfu, workload_of
 from benchmarks.model import flops
+from benchmarks.model.ledger import Difference, framework_differences
 from benchmarks.telemetry.gpu import lost_gpus
 from benchmarks.telemetry.samples import NodeRecord
 from benchmarks.telemetry.summary import RankSpread, Telemetry, of_run, rank_spread
@@ -93,6 +94,7 @@ class Result(Value, frozen=True):
     hfu: list[Mfu] | None = None  # MFU that includes recomputed FLOPs
     slowed_by: float = 0.0  # the value of --inject_slowdown; a slowed run is never part of a baseline
     mlperf: MlperfOutcome | None = None  # from the log of an MLPerf submission; None: not a submission, or no log
+    flops_differences: list[Difference] = []  # parts of the model that only some frameworks count
 
 
 # --- a run's result -----------------------------------------------------------------------------
@@ -181,6 +183,7 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         not_comparable=not_comparable(benchmark),
         slowed_by=benchmark.instruments.inject_slowdown,
         mlperf=record.mlperf,
+        flops_differences=framework_differences(workload.model, workload.sequence_length),
     )
     result = _with_machines(result, benchmark, record, evidence.sampled, marked)
     # The steps of rank 0 decide which steps are excluded. Other ranks' steps are excluded for the same reasons.

@@ -5,6 +5,7 @@ framework does not support; this module has no rules for any framework.
 """
 
 from collections.abc import Iterator, Mapping
+from math import gcd
 from typing import Literal
 
 import msgspec
@@ -142,14 +143,16 @@ def shares(asked: Benchmark, gpus: int) -> Iterator[Parallelism]:
                 replicas = gpus // tensor // pipeline // context
                 for data in _divisors(replicas):
                     for virtual in _divisors(model.layers // pipeline) if pipeline > 1 else [1]:
-                        yield Parallelism(
-                            tensor=tensor,
-                            pipeline=pipeline,
-                            context=context,
-                            data=data,
-                            fsdp=replicas // data,
-                            virtual_pipeline=virtual,
-                        )
+                        for expert in _divisors(gcd(gpus // pipeline, model.experts.count if model.experts else 1)):
+                            yield Parallelism(
+                                tensor=tensor,
+                                pipeline=pipeline,
+                                context=context,
+                                data=data,
+                                fsdp=replicas // data,
+                                virtual_pipeline=virtual,
+                                expert=expert,
+                            )
 
 
 def _divisors(number: int) -> list[int]:
@@ -228,9 +231,8 @@ def _seeded(request: Request, missing: NoLayoutError, configs: Configs, backend:
 def _distance_from(one: Benchmark, like: Benchmark) -> tuple[float, ...]:
     """Return sort keys, smaller if nearer: differing axes, their ratios, weight replicas, then the micro-batch."""
     share, other = one.parallelism, like.parallelism
-    inner = [
-        (getattr(share, name), getattr(other, name)) for name in ("tensor", "pipeline", "context", "virtual_pipeline")
-    ]
+    axes = ("tensor", "pipeline", "context", "virtual_pipeline", "expert")
+    inner = [(getattr(share, name), getattr(other, name)) for name in axes]
     apart = sum(max(mine, theirs) / min(mine, theirs) for mine, theirs in inner)
     replicas = share.data if other.fsdp > 1 else share.fsdp
     micro = one.batch.micro_batch_size != like.batch.micro_batch_size

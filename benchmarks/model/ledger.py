@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks.model import flops
 from benchmarks.model.flops import FLOPS_PER_WEIGHT
-from benchmarks.values import Model, Peak, Recompute
+from benchmarks.values import Model, Peak, Recompute, Value
 
 # --- recomputed FLOPs ---------------------------------------------------------------------------
 
@@ -110,12 +110,17 @@ def mix_of_peaks(
 # --- what the frameworks count differently --------------------------------------------------------
 
 
-class Difference(NamedTuple):
+class Difference(Value, frozen=True):
     """FLOPs per token that one framework's convention includes and another's does not."""
 
     part: str
     flops_per_token: float
-    counted_by: tuple[str, ...]  # conventions; "causal" is Stepmark's own
+    share: float  # of the FLOPs by `causal`, which is Stepmark's own convention
+    counted_by: list[str]  # conventions
+
+    def text(self) -> str:
+        counted = f"{self.flops_per_token:.4g} per token, {self.share:.2%} of causal"
+        return f"{self.part} ({counted}) counted by {' and '.join(self.counted_by)}"
 
 
 def framework_differences(model: Model, sequence_length: int) -> list[Difference]:
@@ -135,7 +140,12 @@ def framework_differences(model: Model, sequence_length: int) -> list[Difference
         ),
         ("attention outside the window", beyond, ("megatron_core",)),
     )
-    return [Difference(part, float(counted), by) for part, counted, by in rows if counted]
+    whole = flops.flops_per_token(model, sequence_length, "causal")
+    return [
+        Difference(part=part, flops_per_token=float(counted), share=counted / whole, counted_by=list(by))
+        for part, counted, by in rows
+        if counted
+    ]
 
 
 # --- the convention of a printed value ----------------------------------------------------------

@@ -65,7 +65,7 @@ def _benchmark_rows(benchmark: Benchmark, plan: Plan) -> Rows:
     b, pythons = benchmark, benchmark.site.python
     python = pythons.get(b.engine) if isinstance(pythons, dict) else pythons
     return [
-        ("model", f"{b.model.name}: {flops.parameter_count(b.model):,} parameters"),
+        ("model", _model_text(b)),
         (
             "hardware",
             f"{b.gpus} x {b.hardware.name} ({b.hardware.title}) on {plural(b.nodes, 'node')}; site {b.site.name}",
@@ -87,6 +87,15 @@ def _benchmark_rows(benchmark: Benchmark, plan: Plan) -> Rows:
     ]
 
 
+def _model_text(benchmark: Benchmark) -> str:
+    model = benchmark.model
+    text = f"{model.name}: {flops.parameter_count(model):,} parameters"
+    if model.experts is None:
+        return text
+    active = f"{flops.active_parameter_count(model):,} active per token (with embedding and head)"
+    return f"{text}, {active}; {benchmark.routing} routing"
+
+
 def _lora_rows(benchmark: Benchmark) -> Rows:
     lora = benchmark.lora
     if lora is None:
@@ -106,7 +115,8 @@ def flops_rows(benchmark: Benchmark) -> Rows:
         of_device = benchmark.tokens_per_step * token / benchmark.gpus
         text = f"{token * length:.5g} per sequence, {token:.5g} per token, {of_device:.4g} per device and step"
         rows.append((convention, text))
-    return rows
+    found = ledger.framework_differences(benchmark.model, length)
+    return [*rows, *([("differs", "\n".join(one.text() for one in found))] if found else [])]
 
 
 def recompute_rows(benchmark: Benchmark, recompute: Recompute | None) -> Rows:

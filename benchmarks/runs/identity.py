@@ -26,6 +26,8 @@ def definition(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     own = model.pop("backend_settings", {})
     kept["model"] = {**model, "settings": own.get(benchmark["backend"])}
     kept["hardware"] = benchmark["hardware"]["name"]
+    # Runs of versions without the axis of experts have no such size.
+    kept["parallelism"] = {axis: size for axis, size in kept["parallelism"].items() if (axis, size) != ("expert", 1)}
     pruned = _without_empty(kept)
     return dict(pruned) if pruned else {}
 

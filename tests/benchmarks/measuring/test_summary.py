@@ -345,6 +345,7 @@ CONTRACT: dict[str, Any] = {
     "hfu": None,
     "slowed_by": None,
     "mlperf": None,
+    "flops_differences": None,
 }  # fmt: skip
 
 
