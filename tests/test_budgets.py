@@ -12,7 +12,7 @@ LAYERS = ("benchmarks", "jax_backend", "nemo_backend", "launch")
 # Lines of Python by folder. A folder without a row counts to the nearest one above that has a row.
 BUDGETS = {
     "benchmarks": 2_620,
-    "benchmarks/compare": 1_430,
+    "benchmarks/compare": 1_432,
     "benchmarks/compilation": 1_260,
     "benchmarks/dashboard": 876,
     "benchmarks/doctor": 1_420,
