@@ -1,1 +1,1 @@
-"""Read the traces of profilers and report how the time of a step is spent. Pure: bytes and rows in, values out."""
+"""Read the traces of profilers, and report how a step spends its time. Pure: bytes and rows in, values out."""

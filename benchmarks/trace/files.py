@@ -1,4 +1,4 @@
-"""Find the files of profilers in a run or in another folder. Nothing is written."""
+"""Find the files that profilers wrote in a run or in another folder. No file is written."""
 
 import contextlib
 import re
@@ -23,14 +23,14 @@ PROFILED_RUN = "python launch/run.py --backend=jax --model=llama2_tiny --profile
 
 
 class ProfilerFiles(NamedTuple):
-    """The profiler files of a run or of another folder."""
+    """The files that profilers wrote in a run or in another folder."""
 
     run: RunFolder | None
     attempt: int | None
     phase: str | None
-    is_measured: bool  # whether that phase is the measured phase of the run
+    is_measured: bool  # whether `phase` is the measured phase of the run
     files: list[Path]
-    ranks: dict[Path, int | None]  # the rank of each xplane, from its folder
+    ranks: dict[Path, int | None]  # the rank of each xplane file, from the name of its folder
     notes: list[str]
 
     def of(self, ending: str) -> list[Path]:
@@ -42,7 +42,7 @@ class ProfilerFiles(NamedTuple):
 
 
 def find_traces(place: Path) -> ProfilerFiles:
-    """Find the traces in a file or folder. In a run, use the measured phase of the last attempt with traces."""
+    """Find the traces in a file or folder. In a run, use the measured phase of the last attempt that has traces."""
     if not place.exists():
         raise RequestError("the file or folder does not exist", where=str(place))
     if not (place / BENCHMARK).is_file() and any(place.glob(f"*/{BENCHMARK}")):
@@ -62,7 +62,7 @@ def find_traces(place: Path) -> ProfilerFiles:
     files = next(filter(None, map(_traces_in, places)), None)
     if files is None:
         raise _no_trace(place, run)
-    # Keep the last session of each rank and host. A session is named by the clock of its process.
+    # Keep the last session of each rank and host. The name of a session is the time of its process's clock.
     ranks = {path: _rank(path) for path in files}
     sessions = sorted((path for path in files if path.name.endswith(XPLANE)), key=lambda path: path.parent.name)
     last_session = {(ranks[path] or 0, path.name): path for path in sessions}
@@ -88,7 +88,7 @@ def _traces_in(place: Path) -> list[Path]:
 
 
 def _rank(path: Path) -> int | None:
-    """Return the rank in the name of the nearest folder above a file, or None."""
+    """Return the rank in the name of the nearest folder that contains the file, or None."""
     found = [match for part in path.resolve().parts[:-1] if (match := RANK.fullmatch(part))]
     return int(found[-1][1]) if found else None
 

@@ -1,4 +1,4 @@
-"""Classify the operations of a trace by kind of work, with the rules of configs/trace_kinds.yml. Pure."""
+"""Classify the operations of a trace by kind of work, according to the rules in configs/trace_kinds.yml. Pure."""
 
 import re
 from pathlib import Path
@@ -10,19 +10,19 @@ from benchmarks.values import Value
 FILE_NAME = "trace_kinds.yml"
 
 Kind = Literal["matmul", "attention", "other", "collective", "copy", "none"]
-# If operations of several kinds overlap, the time counts for the first kind: compute, then collectives, then copies.
+# While operations of several kinds overlap, the time counts for the first of these kinds: compute before the rest.
 KINDS: tuple[Kind, ...] = ("matmul", "attention", "other", "collective", "copy")
 COLLECTIVE: Kind = "collective"
 NONE: Kind = "none"
 IDLE = "idle"
 
-# Inside a fusion, these opcodes do no work: they are inputs and outputs.
+# Opcodes that do no work inside a fusion: they are its inputs and outputs.
 UNCOUNTED = {"parameter", "constant", "tuple", "get-tuple-element"}
 NUMBER = re.compile(r"\.\d+(\.clone|\.remat\d*)*$")
 
 
 class KindRule(Value, frozen=True):
-    """One rule that recognises a kind."""
+    """One rule that assigns a kind to operations."""
 
     kind: Kind
     of: Literal["opcode", "instruction", "kernel", "target", "holds", "holds_only", "scope"]
@@ -33,23 +33,23 @@ class KindRule(Value, frozen=True):
 
 
 class KindRules(Value, frozen=True):
-    """configs/trace_kinds.yml"""
+    """The contents of configs/trace_kinds.yml."""
 
     date: str
     rules: list[KindRule]
 
 
 class Instruction(NamedTuple):
-    """The properties of an instruction in a program's HLO."""
+    """The properties of an HLO instruction in a program."""
 
     opcode: str
-    holds: frozenset[str] = frozenset()  # opcodes of its called computations, without UNCOUNTED
+    holds: frozenset[str] = frozenset()  # the opcodes in the computations that it calls, without UNCOUNTED
     target: str = ""
     scope: str = ""
 
 
 class Operation(NamedTuple):
-    """The identity of an operation: its name in the profiler and, if known, its HLO instruction and module."""
+    """What identifies an operation: its name in the profiler and, if known, its HLO instruction and module."""
 
     kernel: str
     hlo_op: str = ""
@@ -57,14 +57,14 @@ class Operation(NamedTuple):
 
 
 class Kinds:
-    """The rules, compiled."""
+    """The rules with compiled patterns."""
 
     def __init__(self, rules: KindRules) -> None:
         self._rules = [(rule, re.compile(rule.pattern)) for rule in rules.rules]
 
     def of(self, operation: Operation, instruction: Instruction | None) -> Kind:
-        """Return the kind of one operation; `instruction` is None if the trace has no HLO for it."""
-        # XLA names an instruction after its opcode by default: all-gather.86, all-gather-start.1.
+        """Return the kind of an operation. `instruction` is None if the trace does not contain its HLO."""
+        # By default, XLA names an instruction after its opcode: all-gather.86, all-gather-start.1.
         known = instruction or Instruction(opcode=NUMBER.sub("", operation.hlo_op or operation.kernel))
         return next((rule.kind for rule, pattern in self._rules if _fits(rule, pattern, operation, known)), "other")
 

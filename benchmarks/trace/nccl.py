@@ -1,13 +1,13 @@
-"""A table of collectives from NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL). Pure.
+"""Make a table of collectives from NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL). Pure.
 
-NCCL writes a line for each call of each rank:
+NCCL writes one line for each call by each rank. This is such a line, here in two parts:
 
-    node1:2073494:2073958 [2] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x145d recvbuff 0x145d count 18816 datatype 7
-    op 0 root 0 comm 0x55956223bb90 [nranks=16] stream 0x55956223a9a0
+ node1:2073494:2073958 [2] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x145d recvbuff 0x145d count 18816 datatype 7
+ op 0 root 0 comm 0x55956223bb90 [nranks=16] stream 0x55956223a9a0
 
-(This is one line in a log, from NCCL 2.x src/enqueue.cc. RCCL adds `acc`, `task` and `globalrank`.) `count` is the
-input of one rank to an all-gather, or its output of a reduce-scatter. The sizes in the table are totals, as in
-nccl-tests: count times nranks for these two and for an all-to-all. For send and recv, the size is the message's.
+The format is that of NCCL 2.x, src/enqueue.cc. RCCL adds `acc`, `task` and `globalrank`. `count` is the input of one
+rank to an all-gather, or the output of one rank of a reduce-scatter. The table shows total sizes as in nccl-tests:
+count times nranks for these two and for an all-to-all. For send and recv, it shows the size of the message.
 """
 
 import re
@@ -21,7 +21,7 @@ LINE = re.compile(
     r"opCount [0-9a-fA-F]+ .*?\bcount (?P<count>\d+) datatype (?P<datatype>\d+) .*?\[nranks=(?P<ranks>\d+)[,\]]"
 )
 CALL = "opCount "
-BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by ncclDataType_t: int8, uint8, int32, ... bfloat16, float8e4m3, e5m2
+BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # of ncclDataType_t: int8, uint8, int32, ... bfloat16, float8e4m3, e5m2
 DATATYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "fp8_e4m3",
     "fp8_e5m2",
@@ -30,24 +30,24 @@ OF_THE_WHOLE = {"AllGather", "ReduceScatter", "AlltoAll", "AllToAll", "Gather", 
 
 
 class CallRow(Value, frozen=True):
-    """Calls of one collective with the same type, number of ranks and size."""
+    """The calls of one collective with the same data type, number of ranks and size."""
 
     collective: str
     datatype: str
-    ranks: int  # in the communicator
+    ranks: int  # the number of ranks in the communicator
     bytes_per_call: int
-    calls: int  # by all ranks together
+    calls: int  # of all ranks together
     calls_per_rank: float
-    total_bytes: int  # of all calls by one rank
+    total_bytes: int  # the size of all calls by one rank
 
 
 class NcclCalls(Value, frozen=True):
-    """The calls in all logs."""
+    """The collective calls in all logs."""
 
     rows: list[CallRow]
-    writers: int  # number of devices, by process, that wrote calls
+    writers: int  # the number of devices that logged calls; a device counts once per process
     calls: int
-    unreadable_lines: int  # lines of calls that are cut or have an unknown data type
+    unreadable_lines: int  # lines about calls that are cut off or have an unknown data type
 
 
 def read_calls(files: Iterable[tuple[str, Iterable[str]]]) -> NcclCalls:

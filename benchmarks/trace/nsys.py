@@ -1,10 +1,10 @@
 """Read an SQLite export of Nsight Systems as a Trace.
 
-The tables and columns are those of NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025). A
-table exists only if something was recorded for it. Times are nanoseconds since the session's start. The names of
-kernels and the texts of NVTX ranges are ids in StringIds. XLA wraps each launch of a program in an NVTX range
-`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`; the launches of the longest program are the steps. PyTorch
-does not mark programs, so the whole capture counts.
+The tables and columns are described in NVIDIA's "SQLite Schema Reference" (Nsight Systems user guide, 2022 to 2025).
+A table exists only if it has rows. Times are nanoseconds since the start of the session. The names of kernels and the
+texts of NVTX ranges are ids in StringIds. XLA puts each launch of a program into an NVTX range
+`TSL:XlaModule:#hlo_module=jit_train_step,program_id=N#`; each launch of the longest program is a step. PyTorch does
+not mark programs, so the whole trace is used.
 """
 
 import re
@@ -23,24 +23,24 @@ from benchmarks.trace.trace import Collector, Trace
 KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
-GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # whole CUDA graphs, if their kernels were not recorded
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # whole CUDA graphs, recorded instead of their kernels
 RANGES = "NVTX_EVENTS"
 STRINGS = "StringIds"
 HOST = "TARGET_INFO_SYSTEM_ENV"
 PLACE = ("start", "end", "deviceId")
 MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:[^#]*,)?hlo_module=([^,#]+)")
-PICOSECONDS = 1000  # in a nanosecond
+PICOSECONDS = 1000  # per nanosecond
 
 Row = tuple[object, ...]
 
 
 def read_nsys(path: Path) -> Trace:
-    """Return the trace of the process that Nsight Systems recorded."""
+    """Return the trace of the process that Nsight Systems profiled."""
     try:
-        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # no lock and no journal file
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"  # opens without a lock or a journal file
         with closing(sqlite3.connect(uri, uri=True)) as database:
             return _trace(database, path)
-    except (sqlite3.DatabaseError, OverflowError) as error:  # a damaged file may have a time that overflows
+    except (sqlite3.DatabaseError, OverflowError) as error:  # a time in a damaged file may overflow
         raise RequestError(
             f"{path.name} cannot be read as an export of Nsight Systems: {error}",
             where=str(path),
@@ -81,12 +81,12 @@ def _trace(database: sqlite3.Connection, path: Path) -> Trace:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns of a table; empty if it does not exist."""
+    """Return the columns of a table; an empty set if the table does not exist."""
     return {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')}
 
 
 def _rows(database: sqlite3.Connection, table: str, *columns: str) -> Iterator[Row]:
-    """Return the rows of a table, with None for a missing column; empty if the table does not exist."""
+    """Return the rows of a table, with None for missing columns; no rows if the table does not exist."""
     there = _columns(database, table)
     if not there:
         return iter(())
@@ -95,7 +95,7 @@ def _rows(database: sqlite3.Connection, table: str, *columns: str) -> Iterator[R
 
 
 def _training_module(ranges: Iterable[Row], strings: dict[int, str]) -> tuple[str, int]:
-    """Return the program whose launches take longest, and its launches by one thread; "" and 0 without XLA."""
+    """Return the program with the longest launches, and how often one thread launched it; "" and 0 without XLA."""
     seconds: Counter[str] = Counter()
     launches: Counter[tuple[str, object]] = Counter()
     for start, end, text, number, thread in ranges:
@@ -115,5 +115,5 @@ def _add(found: Collector, place: Row, operation: Operation) -> None:
 
 
 def _whole(value: object) -> int:
-    """Return a value of the database as a whole number; 0 if it is not a number. SQLite does not check types."""
+    """Return a value as a whole number, or 0 if it is not a number, because SQLite does not check types."""
     return int(value) if isinstance(value, int | float | str) and str(value).lstrip("-").isdecimal() else 0

@@ -1,6 +1,6 @@
-"""The report of `report.py trace`: the summary of each trace, their mean, Stepmark's step time, and NCCL's calls.
+"""Make the report of `report.py trace`: a summary of each trace, their mean, Stepmark's step time, and NCCL's calls.
 
-The place is a run folder, a profiler's file, or any folder with such files. Nothing is written to it.
+The traces are in a run folder, in any other folder, or in one file. No file there is changed.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ class Comparison(Value, frozen=True):
 
     trace_seconds_per_step: float
     clock_seconds_per_step: float
-    difference: float  # trace / clock - 1
+    difference: float  # trace_seconds_per_step / clock_seconds_per_step - 1
 
 
 class TraceFile(Value, frozen=True):
-    """One file of a profiler with its summary, or with the reason why there is no summary."""
+    """One file of a profiler with its summary, or with the reason why it has no summary."""
 
     path: str
     format: Literal["xplane", "nsys"]
@@ -43,14 +43,14 @@ class TraceFile(Value, frozen=True):
 
 
 class TraceReport(Value, frozen=True):
-    """The whole report. Unknown values are null or empty."""
+    """The report of `report.py trace`. Unknown values are null or empty."""
 
     place: str
     title: str
     attempt: int | None
     phase: str | None
     files: list[TraceFile]
-    mean: DeviceTimes | None  # over all hosts and devices
+    mean: DeviceTimes | None  # the mean over all hosts and devices
     comparison: Comparison | None
     nccl: NcclCalls | None
     notes: list[str]
@@ -62,21 +62,21 @@ class TraceReport(Value, frozen=True):
 
     @property
     def is_whole_trace(self) -> bool:
-        """Whether the times cover the whole trace instead of one step."""
+        """Return whether the times cover the whole trace instead of one step."""
         return any(summary.window.is_whole_trace for summary in self.summaries)
 
 
 class ProfiledRun(NamedTuple):
-    """The known facts of the profiled run."""
+    """The benchmark and the steps of the run that was profiled."""
 
     benchmark: Benchmark
-    steps: list[Step]  # the steps of rank 0, whose times are compared
+    steps: list[Step]  # the steps of rank 0, whose times are compared with the trace
 
 
 def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
-    """Return the report of the traces in a file or folder. Raise RequestError if there are no readable traces.
+    """Return the report of the traces in a file or folder. Raise RequestError if no trace can be read.
 
-    `export` converts a report of Nsight Systems to an SQLite file, or raises RequestError.
+    `export` converts a report of Nsight Systems to an SQLite file. It raises RequestError if it cannot.
     """
     found = find_traces(place)
     notes = found.notes
@@ -110,13 +110,13 @@ def trace_report(place: Path, export: Callable[[Path], Path]) -> TraceReport:
 
 
 def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
-    """Compare the trace with the steps of the profiled rank in steps.jsonl. Return None if no step is comparable."""
+    """Compare the step time of the trace with that in steps.jsonl; return None if no step can be compared."""
     window = summary.window
     timed = {step.step: step.seconds for step in steps if step.seconds is not None}
     first, last = window.first_step, window.last_step
     same = [seconds for number, seconds in timed.items() if first and last and first <= number <= last]
     profiled = [step.seconds for step in steps if step.seconds is not None and step.excluded_because == PROFILER]
-    # Use the mean over the same steps or, if the trace does not number them, the median of all profiled steps.
+    # Use the mean over the same steps. If the trace does not number its steps, use the median of all profiled steps.
     clock = statistics.mean(same) if same else statistics.median(profiled)
     if window.is_whole_trace or not clock:
         return None
@@ -128,7 +128,7 @@ def compare(summary: HostSummary, steps: Sequence[Step]) -> Comparison | None:
 
 
 def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun | None:
-    """Return the run; None if its request cannot be read, so that its trace can still be shown."""
+    """Return the profiled run; None if its request cannot be read, so that its trace can still be shown."""
     try:
         benchmark = folder.benchmark()
     except StepmarkError as error:
@@ -143,9 +143,9 @@ def _read_run(folder: RunFolder, attempt: int, notes: list[str]) -> ProfiledRun 
 
 
 def _read_files(found: ProfilerFiles, run: ProfiledRun | None, export: Callable[[Path], Path]) -> Iterator[TraceFile]:
-    """Yield the summary of each file. A report of Nsight Systems without an export is exported first."""
+    """Yield each file with its summary. A report of Nsight Systems that has no export yet is exported first."""
     kinds = read_kinds(Configs().root)
-    several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 does not have a separate folder
+    several_ranks = any(rank is not None for rank in found.ranks.values())  # rank 0 has no folder for itself
     asked = run.benchmark.instruments.profiling if run and found.is_measured else None
     on_gpu = run is not None and run.benchmark.hardware.kind == "gpu"
     exported = {path.with_suffix("") for path in found.of(SQLITE)}
@@ -158,9 +158,9 @@ def _read_files(found: ProfilerFiles, run: ProfiledRun | None, export: Callable[
                 label = f" rank {found.ranks[path] or 0}" if several_ranks else ""
             else:
                 trace = read_nsys(export(path) if path in reports else path)
-                label = f" {path.stem}"  # the file name contains the rank
+                label = f" {path.stem}"  # the name of the file contains the rank
             trace = dataclasses.replace(trace, host=trace.host + label)
-            # CUDA's profiler calls limit what Nsight Systems records; without a GPU, it records the whole program.
+            # CUDA's profiler calls limit what Nsight Systems records. Without a GPU, it records the whole program.
             summary = summarise(trace, kinds, asked if on_gpu or path.name.endswith(XPLANE) else None)
             why_not = "" if summary else "the trace has no device operation"
         except RequestError as error:

@@ -1,8 +1,8 @@
-"""Compute from a trace how the time of a step is spent. Pure.
+"""Compute from a trace how a step spends its time. Pure.
 
-Every moment of the window counts as exactly one kind of work, so the parts add up to the step time: compute if any
-operation computes (the first kind in kinds.KINDS, if there are several), otherwise collectives, otherwise copies,
-otherwise idle. The part of collectives is exposed communication. Each kind also has its total time, which includes
+Every moment of the window counts for exactly one kind of work, so the parts add up to the step time: compute if any
+operation computes (if several kinds compute, the first in kinds.KINDS), otherwise collectives, otherwise copies,
+otherwise idle. The part of collectives is exposed communication. Each kind also has a total time, which includes the
 overlap with other kinds. The time of a collective includes the wait for the slowest device.
 """
 
@@ -22,25 +22,25 @@ NOT_WHOLE, DISTURBED = "incomplete in the trace", "with the profiler's start or 
 
 
 class StepWindow(Value, frozen=True):
-    """The summarised steps of a trace, and the reasons for the excluded ones."""
+    """The steps of a trace that the summary covers, and the reasons why other steps are excluded."""
 
-    how: str  # how the ends of the steps were found
-    first_step: int | None  # None: the trace does not number them
+    how: str  # how the end of each step was found
+    first_step: int | None  # None: the trace does not number its steps
     last_step: int | None
     steps: int
-    left_out: dict[str, int]  # reason -> number of excluded steps
-    is_whole_trace: bool = False  # the trace counts as one step, because nothing separates its steps
+    left_out: dict[str, int]  # reason -> the number of steps excluded for it
+    is_whole_trace: bool = False  # whether the trace counts as one step, because nothing in it separates steps
 
 
 class DeviceTimes(Value, frozen=True):
-    """The times of one device, or the mean over several, in seconds per step."""
+    """The times of one device, or the mean over several devices, in seconds per step."""
 
     host: str
     device: str
     devices: int
     seconds_per_step: float
-    wall_seconds: dict[str, float]  # kind, or idle -> time; for collectives, this is exposed communication
-    work_seconds: dict[str, float]  # the total of each kind, including overlap
+    wall_seconds: dict[str, float]  # kind or `idle` -> time; for collectives, the exposed communication
+    work_seconds: dict[str, float]  # kind -> total time, including overlap with other kinds
 
 
 class HostSummary(Value, frozen=True):
@@ -57,9 +57,9 @@ Span = tuple[int, int]
 
 
 def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) -> HostSummary | None:
-    """Return the summary, or None if the trace has no operation of a device.
+    """Return the summary; None if no operation in the trace belongs to a device.
 
-    `profiling` is the run's request for the profiler, if it is known.
+    `profiling` is what the run requested from the profiler, if this is known.
     """
     if not trace.devices:
         return None
@@ -79,7 +79,7 @@ def summarise(trace: Trace, kinds: Kinds, profiling: Profiling | None = None) ->
 
 
 def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindow, list[Span]]:
-    """Return the complete steps without the profiler's start and stop; without steps, the whole trace."""
+    """Return the complete steps that the profiler's start and stop do not disturb; without steps, the whole trace."""
     found = find_steps(trace)
     if found is None:
         window = StepWindow(
@@ -98,7 +98,7 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
         steps = min(map(len, found.ends)) - 1
         window = StepWindow(how=found.how, first_step=None, last_step=None, steps=steps, left_out={NOT_WHOLE: 1})
         return window, [(ends[0], ends[steps]) for ends in found.ends]
-    # The profiler's start and stop take time: they fall into the first step and the last two.
+    # Starting and stopping the profiler takes time in the first step and in the last two steps.
     undisturbed = range(profiling.start_step + 1, profiling.stop_step - 1) if profiling else []
     used = [step for step in numbers if step in undisturbed] or numbers
     recorded = {*itertools.chain(*found.numbers), *(mark.step for mark in trace.marks)}
@@ -132,7 +132,7 @@ def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Se
 
 
 def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: Span) -> tuple[Numbers, Numbers]:
-    """Return the times that add up to the span (each kind and idle), and the total time of each kind."""
+    """Return the time of each kind and idle, which add up to the span, and the total time of each kind."""
     edges = np.unique(np.concatenate([begins, ends, span]))
     lengths = np.diff(edges)
     at_work = []
@@ -146,7 +146,7 @@ def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: S
 
 
 def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
-    """Return the mean over devices, weighted by the number of devices in each row."""
+    """Return the mean over devices. A row counts as often as it has devices."""
     count = sum(row.devices for row in rows)
 
     def mean(values: Sequence[float]) -> float:
@@ -164,29 +164,29 @@ def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
 
 # --- the ends of steps ----------------------------------------------------------------------------
 #
-# A step ends on a device with the last operation of the training program that occurs once per step. Stepmark's clock
-# stops at the same point, because it waits for the loss. Step k therefore lasts from this operation in execution
-# k - 1 to this operation in execution k. The host's marks in an xplane, or the launches, give the number of steps.
+# On a device, a step ends with the last operation of the training program that occurs once per step. Stepmark's clock
+# stops at the same point, because it waits for the loss. Step k therefore lasts from this operation in execution k -
+# 1 until this operation in execution k. The host's marks in an xplane, or the launches, give the number of steps.
 #
-# The host's marks number the steps in order. An execution that started before the profiler has no mark. So if there
-# are more executions than marks, the first executions have no mark.
+# The host's marks number the steps in order. An execution that started before the profiler has no mark, so if there
+# are more executions than marks, the first executions are those without a mark.
 
 
 class Steps(NamedTuple):
-    """The ends of the steps on each device, in order. The start of the first step is not in the trace."""
+    """The end of each step on each device, in order. The trace does not contain the start of the first step."""
 
     how: str
-    numbers: list[list[int | None]]  # None: the trace does not number them
+    numbers: list[list[int | None]]  # None: the trace does not number its steps
     ends: list[list[int]]
 
     def common(self) -> list[int]:
-        """Return the numbers of the steps that are complete on every device."""
+        """Return the numbers of the steps that every device has completely."""
         whole = [{step for step in steps[1:] if step is not None} for steps in self.numbers]
         return sorted(set.intersection(*whole)) if whole else []
 
 
 def find_steps(trace: Trace) -> Steps | None:
-    """Return the steps; None if nothing in the trace separates them."""
+    """Return the ends of the steps; None if nothing in the trace separates steps."""
     module = _training_module(trace)
     if module is None:
         return None
@@ -199,7 +199,7 @@ def find_steps(trace: Trace) -> Steps | None:
 
 
 def _training_module(trace: Trace) -> str | None:
-    """Return the program that uses the most time of the devices, or None."""
+    """Return the program that takes most of the devices' time, or None."""
     seconds: Counter[str] = Counter()
     for device in trace.devices:
         spent = np.bincount(device.operation, device.ends - device.begins, minlength=len(trace.operations))
@@ -210,7 +210,7 @@ def _training_module(trace: Trace) -> str | None:
 
 
 def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]:
-    """Return the ends of an operation that occurs once per step. The trace may cut one step."""
+    """Return the ends of the last operation that occurs once per step. The trace may lack one step."""
     within = np.array([operation.module == module for operation in trace.operations])
     rows = within[device.operation]
     numbers, ends = device.operation[rows], device.ends[rows]
@@ -224,7 +224,7 @@ def _ends(trace: Trace, device: Device, module: str, expected: int) -> list[int]
 
 
 def _numbers(marks: Sequence[Mark], ends: Sequence[int]) -> list[int | None]:
-    """Return the number of the step for each end; None if the trace has no marks."""
+    """Return the number of the step that ends at each of these times; None for each if the trace has no marks."""
     if not marks:
         return [None] * len(ends)
     unmarked = max(0, len(ends) - len(marks))

@@ -1,4 +1,4 @@
-"""Format a TraceReport as text, 80 columns wide. Pure."""
+"""Format a TraceReport as text that is 80 columns wide. Pure."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from benchmarks.trace.summary import DeviceTimes
 
 MOST_ROWS = 16
 MOST_CALLS = 32
-NAME_WIDTH = 14  # longest name of a host, so that the table fits into 80 columns
+NAME_WIDTH = 14  # the longest name of a host in a table of 80 columns
 COLUMNS = (*KINDS, IDLE)
 TITLES = {"copy": "copies"}
 Table = list[tuple[str, ...]]
@@ -23,7 +23,7 @@ HOW_TO_READ = (
 
 
 def report_text(report: TraceReport) -> str:
-    """Return the text of a report: the files, how a step's time is spent, and NCCL's calls."""
+    """Return the report as text: the files, how a step spends its time, and NCCL's calls."""
     parts = [[report.title, *aligned(_rows(report))]]
     if report.mean is not None:
         parts.append(_times_part(report, report.mean))
@@ -95,7 +95,7 @@ def _times_part(report: TraceReport, mean: DeviceTimes) -> list[str]:
 
 def _times_row(title: str, times: DeviceTimes, scale: float) -> tuple[str, ...]:
     name = printable(title)
-    name = name if len(name) <= NAME_WIDTH else f"..{name[2 - NAME_WIDTH :]}"  # the rank is at the end
+    name = name if len(name) <= NAME_WIDTH else f"..{name[2 - NAME_WIDTH :]}"  # keep the end, which contains the rank
     values = (*(times.wall_seconds[kind] for kind in COLUMNS), times.seconds_per_step)
     return (name, *(f"{value * scale:.2f}" for value in values))
 

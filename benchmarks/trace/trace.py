@@ -1,4 +1,4 @@
-"""A trace of any profiler as values: the operations of each device with their times, and the step marks. Pure."""
+"""The trace of any profiler as values: the operations of each device with their times, and step marks. Pure."""
 
 from array import array
 from collections import defaultdict
@@ -12,35 +12,35 @@ import numpy.typing as npt
 from benchmarks.trace.kinds import Instruction, Operation
 
 Numbers = npt.NDArray[np.int64]
-Programs = Mapping[str, Mapping[str, Instruction]]  # module -> instruction's name -> its properties in the HLO
+Programs = Mapping[str, Mapping[str, Instruction]]  # module -> name of an instruction -> its properties in the HLO
 
 
 class Mark(NamedTuple):
-    """The time at which the host began a step (the device follows later), in picoseconds of the trace."""
+    """When the host began a step, in picoseconds of the trace. The device begins the step later."""
 
     step: int
     begin: int
 
 
 class Device(NamedTuple):
-    """The operations of one device: row i of every column describes one operation."""
+    """The operations of one device as columns; row i of each column describes operation i."""
 
     name: str
-    begins: Numbers  # picoseconds of the trace
+    begins: Numbers  # in picoseconds of the trace
     ends: Numbers
-    operation: Numbers  # index in Trace.operations
+    operation: Numbers  # the index in Trace.operations
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The trace of one host by one profiler."""
+    """The trace of one host, recorded by one profiler."""
 
     host: str
     operations: list[Operation]
-    instructions: list[Instruction | None]  # one for each operation; None if the trace does not have its program
+    instructions: list[Instruction | None]  # for each operation; None: the trace does not contain its program
     devices: list[Device]
     marks: Sequence[Mark]
-    launches: int  # launches of the training program, for traces without step marks
+    launches: int  # the number of launches of the training program, if the trace has no step marks
     notes: list[str]
 
 
@@ -49,7 +49,7 @@ class Collector:
 
     def __init__(self) -> None:
         self._operations: dict[Operation, int] = {}
-        # begin, end and operation of each row; a list of numbers would need five times the memory
+        # begin, end and operation of each row; a list of Python numbers would need five times the memory
         self._rows: dict[str, array[int]] = defaultdict(lambda: array("q"))
 
     @property
@@ -67,7 +67,7 @@ class Collector:
         launches: int = 0,
         programs: Programs | None = None,
     ) -> Trace:
-        """Return the trace with all added rows. The devices are sorted by number."""
+        """Return the trace with all rows that were added. Devices are sorted by number."""
         known = programs or {}
         by_number = sorted(self._rows, key=lambda name: (name.split()[0], int(name.split()[1])))
         return Trace(

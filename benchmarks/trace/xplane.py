@@ -1,11 +1,11 @@
 """Read XLA's profiler files (*.xplane.pb) as a Trace. Pure: bytes in, values out.
 
-The format is that of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler). A GPU is a plane `/device:GPU:N` with
-one line per stream; each event is a kernel or a copy with hlo_op and hlo_module. A TPU is a plane `/device:TPU:N`
-with a line `XLA Ops`. A CPU does not have a plane: its operations are events in `/host:CPU` on the threads that ran
-them, with hlo_op, hlo_module and device_ordinal (omitted if 0). An asynchronous CPU operation ends at the event
-`end: NAME` whose _c equals the operation's _p. The step marks are host events with step_num. The programs are in
-`/host:metadata`. Times are relative to profile_start_time of `Task Environment`.
+The format is that of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler). A GPU has a plane `/device:GPU:N` with
+one line per stream; each event is a kernel or a copy with hlo_op and hlo_module. A TPU has a plane `/device:TPU:N`
+with a line `XLA Ops`. A CPU has no plane: its operations are events in `/host:CPU` on the threads that ran them, with
+hlo_op, hlo_module and device_ordinal (omitted if 0). An asynchronous CPU operation ends at the event `end: NAME`
+whose _c equals the operation's _p. Step marks are host events with step_num. The programs are in `/host:metadata`.
+Times are relative to profile_start_time in `Task Environment`.
 """
 
 import re
@@ -27,26 +27,26 @@ HOST_PLANE = "/host:CPU"
 PROGRAMS_PLANE = "/host:metadata"
 TIMES_PLANE = "Task Environment"
 STREAM = "Stream #"
-# Operations of a TPU, or of a postprocessed GPU trace. Other lines of these planes repeat the same operations.
+# The lines with the operations of a TPU or of a postprocessed GPU trace. Other lines repeat these operations.
 OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
 ABSOLUTE_NS = (
     10**17
 )  # a time of the year 1973 or later, counted from 1970; smaller times count from the profile's start
 END = b"end: "
-PYTHON = b"$"  # the names of Python function calls begin with it
+PYTHON = b"$"  # the name of a Python function call begins with this
 HOST_STATS = (b"hlo_op", b"hlo_module", b"device_ordinal", b"_p", b"_c", b"step_num")
 
-# These opcodes count as work even if the result is a scalar. Other operations on scalars compute an index.
+# These opcodes count as work even if the result is a scalar. Other operations with a scalar result compute an index.
 REDUCING = {"dot", "reduce", "reduce-window", "all-reduce", "custom-call"}
 
-Program = Mapping[str, Instruction]  # by the instruction's name
+Program = Mapping[str, Instruction]  # name of an instruction -> its properties
 
 
 def read_xplane(data: bytes, path: PurePath) -> Trace:
-    """Return the trace of one host; `path` is shown in messages."""
+    """Return the trace of one host. `path` is only used in messages."""
     try:
         return _Reading(messages()["XSpace"].FromString(data), path).trace()
-    except (DecodeError, OverflowError):  # lines are parsed late; a damaged file may have a time that overflows
+    except (DecodeError, OverflowError):  # not until a line is parsed; a time in a damaged file may overflow
         raise RequestError(
             f"{path.name} cannot be read as an xplane trace",
             where=str(path),
@@ -56,7 +56,7 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
 
 
 class _Plane:
-    """A plane with its tables of names; its lines are read one at a time."""
+    """A plane with its tables of names. Its lines are parsed one at a time."""
 
     def __init__(self, message: Any) -> None:
         self.name: str = message.name
@@ -71,11 +71,11 @@ class _Plane:
         return map(messages()["XLine"].FromString, self._lines)
 
     def text(self, stat: Any) -> str:
-        """Return the text of a stat: its own text, or the name of the stat that it refers to."""
+        """Return the text of a stat: its own text, or the name of the stat to which it refers."""
         return (stat.str_value or self.stat_names.get(stat.ref_value, b"")).decode(errors="replace")
 
     def number(self, name: bytes) -> int:
-        """Return a statistic of the plane itself; 0 if it does not exist."""
+        """Return a stat of the plane itself, or 0 if the plane does not have it."""
         wanted = self.stat_ids.get(name)
         return next((_number(stat) for stat in self._stats if stat.metadata_id == wanted), 0)
 
@@ -85,13 +85,13 @@ def _number(stat: Any, otherwise: int = 0) -> int:
 
 
 class _Reading:
-    """One file while it is read."""
+    """Reads one file into a Trace."""
 
     def __init__(self, space: Any, path: PurePath) -> None:
         self._host = next(iter(space.hostnames), path.name.removesuffix(".xplane.pb"))
         self._notes = [f"the profiler reports: {text}" for text in (*space.errors, *space.warnings)]
         self._planes: dict[str, list[_Plane]] = {}
-        while space.planes:  # frees each plane's bytes after parsing
+        while space.planes:  # removing a plane frees its bytes after parsing
             plane = _Plane(messages()["XPlane"].FromString(space.planes.pop(0)))
             if plane.name in (HOST_PLANE, PROGRAMS_PLANE, TIMES_PLANE) or DEVICE_PLANE.fullmatch(plane.name):
                 self._planes.setdefault(plane.name, []).append(plane)
@@ -116,12 +116,12 @@ class _Reading:
         return self._found.trace(self._host, self._notes, marks=by_time, programs=programs)
 
     def _line_begin(self, line: Any) -> int:
-        """Return the start of a line in picoseconds of the trace."""
+        """Return when a line starts, in picoseconds of the trace."""
         begin = int(line.timestamp_ns)
         return (begin - self._start_ns if begin >= ABSOLUTE_NS else begin) * 1000
 
     def _programs(self) -> dict[str, Program]:
-        """Return the programs by module name. If names are equal, the program with the most instructions counts."""
+        """Return the programs by module name. If names are equal, keep the program with the most instructions."""
         found: dict[str, Program] = {}
         for plane in self._planes.get(PROGRAMS_PLANE, []):
             wanted = plane.stat_ids.get(b"Hlo Proto", -1)
@@ -134,7 +134,7 @@ class _Reading:
         return found
 
     def _read_device(self, plane: _Plane, device: str) -> None:
-        """Add the operations of a device that has a plane, from its streams or its lines of operations."""
+        """Add the operations of a device that has its own plane: those of its streams, or of its OPERATION_LINES."""
         lines = list(plane.lines())
         streams = [line for line in lines if line.name.startswith(STREAM)]
         op_id, module_id = plane.stat_ids.get(b"hlo_op", -1), plane.stat_ids.get(b"hlo_module", -1)
@@ -150,9 +150,9 @@ class _Reading:
                 self._found.add(device, begin, begin + event.duration_ps, Operation(kernel, hlo_op, module))
 
     def _read_host(self, plane: _Plane, with_operations: bool) -> None:
-        """Add the step marks and, with `with_operations`, the operations of a CPU.
+        """Add the step marks. If `with_operations`, also add the operations of a CPU.
 
-        A CPU operation lasts until its end event, even if its thread returned earlier.
+        A CPU operation lasts until its end event, even if the call on its thread returned earlier.
         """
         op, module, ordinal, producer, consumer, step = (plane.stat_ids.get(name, -1) for name in HOST_STATS)
         ordinary = {key for key, name in plane.event_names.items() if name.startswith(PYTHON)}
@@ -184,7 +184,7 @@ class _Reading:
 
 
 def read_program(data: bytes) -> tuple[str, Program]:
-    """Return the module's name and instructions from an HloProto of a trace."""
+    """Return the name and the instructions of the module in an HloProto."""
     module = messages()["HloProto"].FromString(data).hlo_module
     inside = _Inside(module)
     found = {
@@ -201,7 +201,7 @@ def read_program(data: bytes) -> tuple[str, Program]:
 
 
 class _Inside:
-    """The opcodes of a computation, including those of called computations."""
+    """Finds the opcodes in the computations that an instruction calls, at any depth."""
 
     def __init__(self, module: Any) -> None:
         self._instructions = {computation.id: computation.instructions for computation in module.computations}
@@ -225,13 +225,13 @@ class _Inside:
 
 # --- the format -----------------------------------------------------------------------------------
 
-# Message classes for the needed parts of XLA's trace format, made here so that TensorFlow is not required.
+# Message classes for the parts of XLA's trace format that are needed. They are made here to avoid TensorFlow.
 #
 # The field numbers come from openxla/xla (third_party/tsl/tsl/profiler/protobuf/xplane.proto, xla/service/hlo.proto),
-# read in November 2026. Field numbers are never reused. Fields that are not listed are skipped. Planes, lines and
-# programs are declared as bytes (the encoding is the same) and parsed when needed, which saves memory.
+# read in November 2026. XLA never reuses a field number. Fields that are not listed here are skipped. Planes, lines
+# and programs are declared as bytes, which have the same encoding, and are parsed when needed to save memory.
 #
-# Each field is `number type name`; * marks a repeated field. A type that is not a scalar names a message.
+# Each field is `number type name`; * marks a repeated field. A type that is not a scalar is the name of a message.
 _FIELDS = {
     "XSpace": "1 bytes* planes, 2 string* errors, 3 string* warnings, 4 string* hostnames",
     "XPlane": "2 string name, 3 bytes* lines, 4 EventMetadataEntry* event_metadata, "
@@ -240,7 +240,7 @@ _FIELDS = {
     "StatMetadataEntry": "1 int64 key, 2 XStatMetadata value",
     "XLine": "2 string name, 3 int64 timestamp_ns, 4 XEvent* events",
     "XEvent": "1 int64 metadata_id, 2 int64 offset_ps, 3 int64 duration_ps, 4 XStat* stats",
-    # XLA declares str_value as a string, but names of kernels may not be UTF-8
+    # XLA declares str_value as a string, but the names of kernels may not be UTF-8
     "XStat": "1 int64 metadata_id, 3 uint64 uint64_value, 4 int64 int64_value, 5 bytes str_value, "
     "6 bytes bytes_value, 7 uint64 ref_value",
     "XEventMetadata": "2 bytes name, 5 XStat* stats",
