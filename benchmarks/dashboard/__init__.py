@@ -1,1 +1,1 @@
-"""Write the event files and the log directory of TensorBoard for one run, many runs, and nights."""
+"""Write TensorBoard's event files and log directory for one run, for many runs, and for nights."""

@@ -1,7 +1,7 @@
-"""Charts over many runs: a board for each series of runs, and a board for the nights of each suite. Pure.
+"""Make charts about many runs: a board for each series of runs, and a board for the nights of each suite. Pure.
 
-A series has the runs of the same benchmark on the same machine. Each run is a point, numbered in the order of time
-and with its start time, so a chart can use both axes of TensorBoard. The step of a night is its number in its suite.
+A series contains the runs of one benchmark on one machine. Each run is a point with its number in the order of time
+and its start time, so both axes of TensorBoard are useful. The step of a night is its number in its suite.
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ from benchmarks.runs.finished_run import FinishedRun
 from benchmarks.runs.identity import SHOWN_DIGITS
 
 SERIES, NIGHTS = "series", "nights"
-# Groups of tags. The tab Time Series sorts them by these numbers, so the most important come first. Nights have 2 and
-# 7 (see tag_of_night).
+# Groups of tags. TensorBoard's tab Time Series sorts groups by these numbers, so the most important groups come
+# first. Nights have the numbers 2 and 7 (see tag_of_night).
 MFU = "4 MFU percent"
 GROUPS = {
     "seconds_per_step": "1 seconds per step",
@@ -27,7 +27,7 @@ GROUPS = {
 
 
 def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, int]]:
-    """Return the runs that charts show, in the order of time, and the number of all others by reason."""
+    """Return the runs that charts show, ordered by time, and reason -> the number of runs that they do not show."""
     reasons = [(entry, why_not_drawn(entry)) for entry in entries]
     kept = [entry for entry, why in reasons if why is None]
     left_out = Counter(why for _, why in reasons if why is not None)
@@ -35,7 +35,7 @@ def drawn(entries: Iterable[FinishedRun]) -> tuple[list[FinishedRun], dict[str, 
 
 
 def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
-    """Return the name of each run's line. If several benchmarks or machines share a name, add digests to it."""
+    """Return the name of each run's line. If benchmarks or machines would share a name, add digests to the name."""
     names = line_names(SERIES, entries)
     digests = [
         " ".join(run.origin.identity.get(kind, "unknown")[:SHOWN_DIGITS] for kind in ("benchmark", "machine"))
@@ -48,7 +48,7 @@ def lines_of(entries: Sequence[FinishedRun]) -> list[str]:
 
 
 def boards_of_runs(entries: Sequence[FinishedRun]) -> list[Board]:
-    """Return a board for each series of the runs that `drawn` returned."""
+    """Return a board for each series. `entries` are the runs that `drawn` returned."""
     points: dict[str, list[Point]] = {}
     for entry, name in zip(entries, lines_of(entries), strict=True):
         ours = points.setdefault(name, [])
@@ -57,9 +57,9 @@ def boards_of_runs(entries: Sequence[FinishedRun]) -> list[Board]:
 
 
 def _scalars(entry: FinishedRun) -> dict[str, float]:
-    work = f"{plain(entry.benchmark.model)} {plain(entry.benchmark.dtype)}"  # the runs in one chart
+    work = f"{plain(entry.benchmark.model)} {plain(entry.benchmark.dtype)}"  # the runs in one chart share these words
     found = {f"{GROUPS[figure.name]}/{work}": figure.of(entry) for figure in FIGURES if figure.name in GROUPS}
-    # The tag has convention and peak, because percentages of different peaks are not comparable.
+    # The tag contains convention and peak, because percentages of different peaks are not comparable.
     peak = plain(f"{entry.mfu.convention} {entry.mfu.precision} {tflops(entry)}")
     found[f"{MFU}/{work} {peak}"] = entry.mfu.percent
     return {tag: value for tag, value in found.items() if value is not None}
@@ -69,13 +69,13 @@ def _scalars(entry: FinishedRun) -> dict[str, float]:
 
 
 def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
-    """Return the tag of a night's metric. Its number sorts gating metrics before metrics that are only watched."""
+    """Return the tag of a metric of a night. The number in it sorts gating metrics before other watched metrics."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
     return f"{place} nights of {plain(suite)}: {plain(one.metric.name)}{watched}/{plain(cell)}"
 
 
 def boards_of_nights(reports: Iterable[NightReport]) -> list[Board]:
-    """Return a board with the nights of each suite. If a night has several reports, the newest counts."""
+    """Return a board for each suite with its nights. If a night has several reports, the newest one counts."""
     suites: dict[str, list[NightReport]] = {}
     for report in sorted(reports, key=lambda one: (one.suite, one.night)):
         suites.setdefault(report.suite, []).append(report)
@@ -83,7 +83,7 @@ def boards_of_nights(reports: Iterable[NightReport]) -> list[Board]:
 
 
 def _points(reports: Sequence[NightReport]) -> list[Point]:
-    """Return the points of the nights. If a night has no report, later reports have its value and its run's time."""
+    """Return the points of the nights. For a night without a report, later reports contain its value and its time."""
     times: dict[str, float] = {}
     values: dict[str, dict[str, float]] = {}  # night -> tag -> value
     for report in reports:

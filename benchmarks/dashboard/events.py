@@ -1,10 +1,10 @@
 """Write TensorBoard's event files: the scalars of a run's steps, and the records of a dashboard.
 
-Times have tags `perf/...`. Times under a profiler, or of steps in which jax recorded or compiled (PGLE), have tags
-`profiled/...`. Times of a run with an injected slowdown have tags `slowed/...`. So no chart mixes comparable times
-with others. The loss is always `train/loss`, because profilers and slowdowns do not change it.
+The tags of times begin with `perf/`. While a profiler runs, and for steps in which jax recorded or compiled (PGLE),
+they begin with `profiled/`. In a run with an injected slowdown, they begin with `slowed/`. So no chart mixes
+comparable times with other times. The loss is always `train/loss`, because profilers and slowdowns do not change it.
 
-TensorFlow's writer is not used: on a full disk, its thread dies with a traceback, and on a CPU, it slows the
+TensorFlow's writer is not used: on a full disk, its thread ends with a traceback, and on a CPU, it slows down the
 training.
 """
 
@@ -37,9 +37,9 @@ EVENT_FILES = "events.out.tfevents.*"
 PERF, PROFILED, SLOWED = "perf", "profiled", "slowed"
 
 
-@functools.lru_cache(maxsize=8192)  # many runs share the same words
+@functools.lru_cache(maxsize=8192)  # many runs share the same texts
 def plain(text: str) -> str:
-    """Return a text that can be part of a tag or a folder's name: only letters, digits and a few signs."""
+    """Return the text in a form that fits into a tag or a folder's name: only letters, digits and a few signs."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text).strip("_.") or "_"
 
 
@@ -47,11 +47,11 @@ def plain(text: str) -> str:
 
 
 class ScalarWriter:
-    """Writes <run>/tensorboard/. The file is opened at the first step, because importing TensorBoard takes time.
+    """Writes <run>/tensorboard/. It opens the file at the first step, because importing TensorBoard takes time.
 
-    Encoding scalars takes processor time, which would slow short steps on a training CPU. Short steps are therefore
-    written after the run has ended. So are the samples of the machines, so that the files of hundreds of nodes on a
-    shared disk are read only once.
+    Encoding scalars takes processor time, which would slow down short steps that train on a CPU. Short steps are
+    therefore written after the run has ended. The samples of the machines are also written then, so that the files of
+    hundreds of nodes are read only once from a shared disk.
     """
 
     LIVE_STEP_SECONDS = 0.1
@@ -62,15 +62,15 @@ class ScalarWriter:
         self._place = PROFILED if not_comparable(benchmark) else PERF
         if benchmark.instruments.inject_slowdown and benchmark.instruments.profile == "none":
             self._place = SLOWED
-        # The MFU of a step of one second for each peak. MFU is inversely proportional to the step time.
+        # For each peak, the MFU of a step that takes one second. MFU is inversely proportional to the step time.
         entries = [] if benchmark.dtype in benchmark.hardware.emulated else mfu(workload_of(benchmark), 1.0, {}) or []
         self._mfu = [one for one in entries if one.counted_by == entries[0].counted_by]
         self._started = time.time()
         self._file: BinaryIO | None = None
         self._records: Any = None  # TensorBoard ships no types
         self._waiting: list[Step] = []
-        self._begins: dict[int, float | None] = {}  # attempt -> start of its first step
-        self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> its steps with their end times
+        self._begins: dict[int, float | None] = {}  # attempt -> when its first step started
+        self._ends: dict[int, list[tuple[int, float]]] = {}  # attempt -> (step, end time) of its steps
 
     def write(self, steps: list[Step]) -> None:
         self._waiting += [step for step in steps if step.rank == 0]
@@ -81,11 +81,11 @@ class ScalarWriter:
     def close(self) -> None:
         self._write_waiting(last=True)
         if self._file is not None:
-            with contextlib.suppress(OSError):  # the failed write is already reported
+            with contextlib.suppress(OSError):  # a failed write is already reported
                 self._file.close()
 
     def _write_waiting(self, *, last: bool = False) -> None:
-        """Write the waiting steps. An error only prints a message: steps.jsonl has the data, so the run continues."""
+        """Write the waiting steps. An error only prints a message, because steps.jsonl also contains the data."""
         steps, self._waiting = self._waiting, []
         try:
             for step in steps:
@@ -98,7 +98,7 @@ class ScalarWriter:
             print(f"stepmark: TensorBoard's events could not be written: {error.strerror}", file=sys.stderr)
 
     def _scalars(self, step: Step) -> dict[str, float]:
-        """Return the values of a step by tag. Unknown values have no tag."""
+        """Return tag -> value for a step, without unknown values."""
         place = PROFILED if step.excluded_because in RECORDED else self._place
         found = {} if step.loss is None else {"train/loss": step.loss}
         if step.seconds is not None:
@@ -112,7 +112,7 @@ class ScalarWriter:
         return found
 
     def _when(self, step: Step) -> float:
-        """Return the end time of a step, by the clock of rank 0's host if its worker recorded the start."""
+        """Return when a step ended. It is exact if rank 0's worker recorded its start."""
         if step.attempt not in self._begins:
             self._begins[step.attempt] = _begin_of(self._run.phase_dir(self._phase, step.attempt))
         begin = self._begins[step.attempt]
@@ -131,7 +131,7 @@ class ScalarWriter:
     def _put(self, step: int, when: float, found: Mapping[str, float]) -> None:
         if not found:
             return
-        if self._records is None:  # Ctrl-C may come before this is set, and the last steps are written after it
+        if self._records is None:  # set last, because Ctrl-C may interrupt this, and `close` still writes
             folder, name = self._run.path / "tensorboard", f"events.out.tfevents.{int(self._started)}.stepmark"
             folder.mkdir(exist_ok=True)
             # Another user's link could lead to other files of this user, so follow none.
@@ -148,7 +148,7 @@ class ScalarWriter:
 
 
 def records_of(stream: BinaryIO, when: float) -> Any:
-    """Return a writer of TensorBoard's records to a new file. The first record, with the version, is written."""
+    """Return a writer of TensorBoard's records for a new file, after writing the first record with the version."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -158,7 +158,7 @@ def records_of(stream: BinaryIO, when: float) -> Any:
 
 
 def event(step: int, when: float, found: Mapping[str, float]) -> bytes:
-    """Return an encoded event with all scalars of a step."""
+    """Return an encoded event that contains all scalars of one step."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -168,7 +168,7 @@ def event(step: int, when: float, found: Mapping[str, float]) -> bytes:
 
 
 def write_ended(folder: RunFolder) -> None:
-    """Write the scalars of an ended run, unless they were written during the run."""
+    """Write the scalars of an ended run, unless they were already written during the run."""
     if any((folder.path / "tensorboard").glob(EVENT_FILES)):
         return
     writer = ScalarWriter(folder, folder.benchmark())
@@ -179,14 +179,14 @@ def write_ended(folder: RunFolder) -> None:
 
 
 # --- the samples of the machines in each step --------------------------------------------------------
-# A step without any sample has no values.
+# If no sample exists for a step, the step has no values.
 
 FIRST_EVENTS = "events-rank0.jsonl"
 SLOWER = sum(THROTTLE_BITS.values())
 
 
 class Scalar(NamedTuple):
-    """A tag: the field of a sample that it shows, and how the values of one step are combined."""
+    """A tag: the field of the samples that it shows, and how the values within one step are combined."""
 
     name: str
     field: str
@@ -195,7 +195,7 @@ class Scalar(NamedTuple):
 
 
 def _throttled(reasons: float) -> float:
-    """Return 100 if a GPU was throttled, otherwise 0. The mean is then the share of throttled samples in percent."""
+    """Return 100 if the GPU was throttled, otherwise 0. The mean of these is the percentage of throttled samples."""
     return 100.0 * bool(int(reasons) & SLOWER)
 
 
@@ -222,12 +222,12 @@ OF_NODES = (
 def machine_scalars(
     nodes: Iterable[NodeRecord], begin_unix: float, ends: Sequence[tuple[int, float]], *, gpus: bool = True
 ) -> Iterator[tuple[tuple[int, float], dict[str, Any]]]:
-    """Yield each step that has samples, with its end time and the values by tag. Samples outside steps are skipped.
+    """Yield (step, end time) and tag -> value for each step that has samples. Samples outside steps are skipped.
 
-    Only one node at a time is in memory. `gpus` is true if the run uses the GPUs of the nodes.
+    Only one node is in memory at a time. `gpus` is true if the run uses the GPUs of the nodes.
     """
     until = list(accumulate((when for _, when in ends), max))
-    of_steps: dict[int, dict[str, Any]] = {}  # index in `ends` -> name -> the combined value so far
+    of_steps: dict[int, dict[str, Any]] = {}  # index in `ends` -> name -> value so far
     for node in nodes:
         inside = (sample for sample in node.samples if begin_unix <= sample.time <= until[-1])
         for place, own in groupby(inside, key=lambda sample: bisect_left(until, sample.time)):
@@ -240,7 +240,7 @@ def machine_scalars(
 
 
 def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample | NodeSample]) -> None:
-    """Combine the samples of a node with the values of a step."""
+    """Add the samples of a node to the values of a step."""
     for one in table:
         numbers = [one.number(number) for row in rows if (number := getattr(row, one.field)) is not None]
         if numbers and one.made is mean:
@@ -250,7 +250,7 @@ def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample
 
 
 def _begin_of(phase_dir: Path) -> float | None:
-    """Return the start of rank 0's first step, by its own clock; None if its worker did not record the start."""
+    """Return when rank 0's first step started, by its clock; None if its worker did not record the start."""
     with contextlib.suppress(OSError), (phase_dir / FIRST_EVENTS).open("rb") as stream:
         for line in stream:
             with contextlib.suppress(*NOT_JSON, TypeError, KeyError):

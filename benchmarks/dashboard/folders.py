@@ -1,8 +1,8 @@
-"""Update the log directory of TensorBoard to the requested content.
+"""Update the log directory of TensorBoard so that it has the requested contents.
 
-An update keeps unchanged folders, replaces the file in changed folders, and removes folders that are not needed. The
-name of a file ends with the digest of its content, so an update does not read files, and the next update repairs an
-interrupted one. TensorBoard can read the directory at any time.
+An update keeps unchanged folders, replaces the file in changed folders, and removes folders that are not needed. A
+file name ends with the digest of the contents, so an update need not read files, and completes an interrupted earlier
+update. TensorBoard can read the directory at any time.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from benchmarks.values import Value
 
 STATE = ".state"
 LOCK = "lock"
-MARK = "tfevents"  # TensorBoard reads files with this in their names
+MARK = "tfevents"  # TensorBoard reads only files with this text in their names
 ROOT = "."  # the log directory itself
 KINDS = ("newest", "nights", "runs", "series")
 OURS = ".stepmark"
-FORMAT = 8  # version of the files; a new number recreates them all
+FORMAT = 8  # the version of the files' format; a new number recreates all files
 
 
 class Point(Value, frozen=True):
@@ -38,7 +38,7 @@ class Point(Value, frozen=True):
 
 
 class Table(Value, frozen=True, tag=True):
-    """The columns of the tab HParams, with the values of all rows, which TensorBoard offers as filters."""
+    """The columns of the tab HParams. TensorBoard offers the values in all rows as filters."""
 
     rows: list[dict[str, str | float]]
 
@@ -52,18 +52,18 @@ class Row(Value, frozen=True, tag=True):
 
 
 class Board(Value, frozen=True):
-    """The requested content of one run in TensorBoard."""
+    """The requested contents of one TensorBoard run."""
 
-    name: str  # KIND/NAME: its folder in the log directory
+    name: str  # KIND/NAME, the folder in the log directory
     points: list[Point] = []
-    table: Table | Row | None = None  # written before the points
-    links: dict[str, str] = {}  # name in the folder -> file in another folder
-    place: int | None = None  # position among boards that need different colours; None: after these, by time
+    table: Table | Row | None = None  # written to the file before the points
+    links: dict[str, str] = {}  # path of a link in the folder -> file to which it points
+    place: int | None = None  # the order of boards that get different colours; None: coloured later, by time
 
 
 @contextlib.contextmanager
 def exclusive_update(logdir: Path) -> Iterator[None]:
-    """Lock a log directory for one update. Refuse other folders, because updates remove unneeded files."""
+    """Lock a log directory for one update. Raise RequestError for other folders, because updates remove files."""
     if logdir.exists():
         status = logdir.stat()
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
@@ -91,7 +91,7 @@ def exclusive_update(logdir: Path) -> Iterator[None]:
         (logdir / STATE).mkdir(exist_ok=True)
         (logdir / STATE).chmod(0o700)
         with (logdir / STATE / LOCK).open("ab") as stream:
-            with contextlib.suppress(OSError):  # a file system without locks
+            with contextlib.suppress(OSError):  # the file system may have no locks
                 fcntl.flock(stream, fcntl.LOCK_EX)
             _keep_out_the_group(logdir, 2)
             yield
@@ -100,7 +100,7 @@ def exclusive_update(logdir: Path) -> Iterator[None]:
 
 
 def _keep_out_the_group(path: Path, levels: int) -> None:
-    """Remove links and other users' folders that an update could follow, and remove the group's write permission."""
+    """Remove links and folders of other users that an update could follow, and the group's write permission."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
         path.unlink()
@@ -114,7 +114,7 @@ def _keep_out_the_group(path: Path, levels: int) -> None:
 
 
 def keep(logdir: Path, wanted: Sequence[Board]) -> int:
-    """Update the directory to the boards in `wanted`; return the number of folders that were written."""
+    """Update the directory so that it contains exactly the boards in `wanted`. Return how many files were written."""
     written = sum(_keep_folder(logdir / board.name, board) for board in wanted)
     names = {board.name for board in wanted}
     for path in [path for kind in KINDS for path in (logdir / kind).glob("*") if f"{kind}/{path.name}" not in names]:
@@ -123,9 +123,9 @@ def keep(logdir: Path, wanted: Sequence[Board]) -> int:
 
 
 def _keep_folder(path: Path, board: Board) -> bool:
-    """Update the folder of a board, and return whether its file has changed."""
+    """Update the folder of a board, and return whether a new file was written."""
     path.mkdir(parents=True, exist_ok=True)
-    if board.name != ROOT:  # the root contains all other folders
+    if board.name != ROOT:  # the root contains the folders of all boards
         _keep_links(path, board.links)
     content = [FORMAT, board.table, board.name, board.points, board.place]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
@@ -140,13 +140,13 @@ def _keep_folder(path: Path, board: Board) -> bool:
 
 
 def _write_new(path: Path, board: Board, name: str) -> None:
-    """Write a new file. Until it is complete, it has a name that TensorBoard does not read."""
+    """Write a new file. Until the file is complete, TensorBoard does not read it because of its name."""
     began = board.table.unix_seconds if isinstance(board.table, Row) else time.time()
     if board.place is not None:  # TensorBoard assigns its seven colours in the order of these times
         began = float(board.place)
     unfinished = path / ".unfinished"
     unfinished.unlink(missing_ok=True)
-    with unfinished.open("xb") as stream:  # never through a link
+    with unfinished.open("xb") as stream:  # "x": never follow a link
         records = records_of(stream, began)
         if board.table is not None:
             records.write(summary_event(board.table, began))
@@ -156,7 +156,7 @@ def _write_new(path: Path, board: Board, name: str) -> None:
 
 
 def _keep_links(path: Path, links: Mapping[str, str]) -> None:
-    """Update the links of a folder. They are relative, so that runs can be moved with their dashboard."""
+    """Update the links of a folder. Links are relative, so that runs and their dashboard can be moved together."""
     for one in path.rglob("*"):
         if one.is_symlink() and str(one.relative_to(path)) not in links:
             one.unlink()
@@ -169,12 +169,12 @@ def _keep_links(path: Path, links: Mapping[str, str]) -> None:
             place.symlink_to(wanted)
 
 
-# --- the messages for TensorBoard's tab HParams ---------------------------------------------------
-# TensorBoard has functions for these, but their modules import TensorFlow. The modules of the messages do not.
+# --- the messages of TensorBoard's tab HParams ---------------------------------------------------
+# TensorBoard has functions for these messages, but their modules import TensorFlow. The message classes do not.
 
 
 def summary_event(table: Table | Row, when: float) -> bytes:
-    """Return a table or row as a record of an event file."""
+    """Return a table or a row as a record of an event file."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     summary = _table(table.rows) if isinstance(table, Table) else _row(table)
@@ -192,7 +192,7 @@ def _table(rows: Sequence[Mapping[str, str | float]]) -> object:
 
 
 def _key(name: str) -> str:
-    """Return the key by which TensorBoard sorts a column. TensorBoard shows the name, not the key."""
+    """Return the key of a column. TensorBoard sorts columns by key, but shows the name."""
     return f"{FIRST_COLUMNS.index(name)} {name}" if name in FIRST_COLUMNS else name
 
 
@@ -200,7 +200,7 @@ def _column(name: str, values: Sequence[str | float]) -> object:
     from tensorboard.plugins.hparams import api_pb2
 
     numbers = [value for value in values if isinstance(value, float)]
-    shown = name in FIRST_COLUMNS  # TensorBoard shows columns that differ without a click
+    shown = name in FIRST_COLUMNS  # shown without a click if `differs` is true
     info = api_pb2.HParamInfo(name=_key(name), display_name=name, differs=shown)
     if numbers or not values:
         info.type = api_pb2.DATA_TYPE_FLOAT64

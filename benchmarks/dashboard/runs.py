@@ -1,4 +1,4 @@
-"""The data of one run for charts and tables: its metrics, its request, and the name of its line. Pure."""
+"""Select the data of one run for charts and tables: its metrics, its benchmark, and the name of its line. Pure."""
 
 import datetime
 import math
@@ -9,13 +9,13 @@ from benchmarks.dashboard.events import plain
 from benchmarks.request.window_rule import STEADY
 from benchmarks.runs.finished_run import FinishedRun
 
-LOCAL = "local"  # every checkout has this site, so the name of the host identifies the machine
+LOCAL = "local"  # every checkout has a site with this name, so only the host's name identifies the machine
 UNKNOWN = "-"
 
 
 class Figure(NamedTuple):
     name: str
-    title: str  # the title of its column
+    title: str  # the title of the column
     of: Callable[[FinishedRun], float | None]
 
 
@@ -30,7 +30,7 @@ FIGURES = (
     Figure("excess_percent", "excess %", lambda run: _scaled(run.metrics.excess, 100)),
     Figure("memory_gb", "memory GB", lambda run: _scaled(run.metrics.memory_bytes, 1e-9)),
 )
-# TensorBoard shows the first five columns of HParams before any click.
+# TensorBoard shows the first five columns of HParams without a click.
 FIRST_COLUMNS = ("model", "on", *(figure.title for figure in FIGURES[:3]))
 
 
@@ -64,7 +64,7 @@ def row_of(run: FinishedRun) -> dict[str, str | float]:
 
 
 def status(run: FinishedRun) -> str:
-    """Return the status as text, with a remark if the run was slowed or profiled."""
+    """Return the status as text, with a remark if the run was slowed down or profiled."""
     words: list[str] = [run.status]
     words += ["slowed on purpose"] if run.slowed_by else []
     words += ["profiled"] if run.benchmark.profile not in ("", "none") else []
@@ -72,12 +72,12 @@ def status(run: FinishedRun) -> str:
 
 
 def tflops(run: FinishedRun) -> str:
-    """Return the peak with six digits, which distinguish two measurements of a peak."""
+    """Return the peak with six digits, so that two measurements of a peak differ."""
     return f"{run.mfu.peak_tflops:.6g} TFLOP/s" if run.mfu.peak_tflops is not None else "unknown"
 
 
 def why_not_drawn(run: FinishedRun) -> str | None:
-    """Return why a run is not a point of charts over many runs, or None."""
+    """Return why charts about many runs omit this run, or None."""
     if run.status != "valid":
         return run.status
     if run.slowed_by:
@@ -91,12 +91,12 @@ def why_not_drawn(run: FinishedRun) -> str | None:
 
 
 def unix_seconds(run: FinishedRun) -> float:
-    """Return the start of a run as Unix time; 0 if its name has no time."""
+    """Return the start of a run as Unix time, or 0 if the run's name does not contain a time."""
     return parsed_time(run.started) or 0.0
 
 
 def parsed_time(text: str) -> float | None:
-    """Return a UTC time, or a date, as Unix time."""
+    """Return the Unix time of a UTC time or date, or None."""
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -108,14 +108,14 @@ def parsed_time(text: str) -> float | None:
 
 
 def newest(entries: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Return the last run, and the runs of the last night of each suite. In `entries`, the oldest run is first."""
+    """Return the last run, and all runs of each suite's last night. `entries` are sorted, the oldest first."""
     nights = {run.labels.suite: run.labels.night for run in entries if run.labels.suite and run.labels.night}
     last = [run.labels.night and run.labels.night == nights.get(run.labels.suite or "") for run in entries]
     return [run for run, of_last in zip(entries, last, strict=True) if run is entries[-1] or of_last]
 
 
 def run_name(run: FinishedRun) -> str:
-    """Return the folder of a run: time, benchmark, end of its id ("2026-11-24 00.27 tiny fp32 jax 1xcpu b722")."""
+    """Return the name of a run's folder: time, benchmark and id ("2026-11-24 00.27 tiny fp32 jax 1xcpu b722")."""
     benchmark = run.benchmark
     again = ["rerun"] if run.labels.role == "rerun" else []
     devices = f"{benchmark.gpus}x{benchmark.hardware}"
@@ -124,20 +124,20 @@ def run_name(run: FinishedRun) -> str:
 
 
 def trial_name(run: FinishedRun, *, newest: bool) -> str:
-    """Return the name in the narrow first column of HParams, which sorts the rows: the newest first."""
+    """Return a name for the narrow first column of HParams. Sorting by these names puts the newest run first."""
     when = "(newest)" if newest else run.started[5:10]
     return " ".join([when, _end(run), *([] if run.status == "valid" else [run.status])])
 
 
 def _end(run: FinishedRun) -> str:
-    """Return the end of the run's id, which commands accept if it is unique."""
+    """Return the end of a run's id. Commands accept it as a name if it is unique."""
     return run.run_id.rpartition("-")[2]
 
 
 def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
-    """Return the names of lines: the training, framework and hardware; site and layout only if the lines differ.
+    """Return the names of lines: model, framework and hardware, and details such as site and layout if they differ.
 
-    Each name begins with the training. So a chart's lines are adjacent, and TensorBoard colours them differently.
+    Each name begins with the model, so the lines of one chart are adjacent, and TensorBoard colours them differently.
     """
     rows = [_line_words(run) for run in entries]
     shared = {key for key in _DETAILS if len({row[key] for row in rows}) == 1}
@@ -147,7 +147,7 @@ def line_names(kind: str, entries: Sequence[FinishedRun]) -> list[str]:
 
 
 _DETAILS = ("place", "task", "sequence", "batch", "parallelism", "settings")
-LONGEST_SETTINGS = 60  # characters, because the name of a folder has at most 255 bytes
+LONGEST_SETTINGS = 60  # in characters, because the name of a folder has at most 255 bytes
 
 
 def _line_words(run: FinishedRun) -> dict[str, str]:
@@ -171,7 +171,7 @@ def _line_words(run: FinishedRun) -> dict[str, str]:
 
 
 def _place(run: FinishedRun) -> str:
-    """Return the site of a run, or the host for runs on the launcher's own machine."""
+    """Return the site of a run, or the host for a run on the launcher's own machine."""
     if run.benchmark.site == LOCAL:
         return f"host-{run.origin.host}" if run.origin.host else ""
     return f"site-{run.benchmark.site}"

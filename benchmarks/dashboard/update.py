@@ -1,8 +1,8 @@
-"""Update the dashboard's directory from all runs of a folder.
+"""Update the dashboard's directory from all runs in a folder.
 
-Each of the newest runs has a row in the table, and links to its scalars and profiles. The profile plugin looks for
-RUN/plugins/profile/SESSION/HOST.xplane.pb and writes its caches next to the links, so the folder of the run itself
-does not change.
+Each of the newest runs has a row in the table, and links to its scalars and profiles. TensorBoard's profile plugin
+reads RUN/plugins/profile/SESSION/HOST.xplane.pb and writes caches next to the links, so the run's own folder does not
+change.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def update(
     *,
     newest: int,
 ) -> tuple[Rows, list[str]]:
-    """Update the directory to the runs, which are sorted by time. Return rows about its content, and notes."""
+    """Update the directory. `entries` are sorted by time. Return rows about its contents, and notes."""
     drawn, left_out = charts.drawn(entries)
     shown = list(entries[-newest:]) if newest else []
     notes: list[str] = []
@@ -64,7 +64,7 @@ def update(
 
 
 def _reports(folder: Path, notes: list[str]) -> list[NightReport]:
-    """Return the reports of the nights of all suites."""
+    """Return the reports of all nights of all suites."""
     reports = []
     for path in sorted(folder.glob("*/*.json")):
         try:
@@ -91,7 +91,7 @@ def _board_of_run(output_dir: Path, entry: FinishedRun, kind: str, notes: list[s
 
 
 def _profile_links(run: Path) -> dict[str, str]:
-    """Return links to the last profile of the measured phase. The name includes the rank if it is not 0."""
+    """Return links to the last profile of the measured phase. The name of a link includes the rank unless it is 0."""
     from benchmarks.trace.files import find_traces
 
     links = {}
