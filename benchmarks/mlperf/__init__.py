@@ -1,1 +1,1 @@
-"""MLPerf Training: its benchmarks as data, the checks of its logs, and the parts of the time to train."""
+"""MLPerf Training: its benchmarks as data, checks of its logs, and the parts of the time to train."""

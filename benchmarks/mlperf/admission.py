@@ -1,7 +1,7 @@
 """Find the MLPerf rules that a configuration breaks, each with its arithmetic.
 
-In both divisions, a configuration is refused if it cannot work or would fake its status. Other rules refuse it only
-in the closed division; in the open division they become notes.
+In both divisions, Stepmark refuses a configuration that cannot work or would misstate its status. Only in the closed
+division, it also refuses a configuration that breaks other rules; in the open division these become notes.
 """
 
 import math
@@ -22,24 +22,24 @@ from benchmarks.mlperf.submission import (
 from benchmarks.text import Rows
 from benchmarks.values import Benchmark, Value
 
-SPREADS = 3  # standard deviations below the mean: no reference run converged with fewer samples
+SPREADS = 3  # standard deviations below the mean; no reference run needed fewer samples
 
 
 class BrokenRule(Value, frozen=True):
-    """One rule that a configuration breaks."""
+    """One MLPerf rule that a configuration breaks."""
 
     rule: str
     what: str
     arithmetic: str
     cure: str
-    closed_only: bool = False  # the open division allows it
+    closed_only: bool = False  # whether the open division allows it
 
     def refuses(self, division: str) -> bool:
         return division == CLOSED or not self.closed_only
 
 
 def rules_of(asked: Benchmark, configs: Configs) -> tuple[MlperfBenchmark, Submission, list[ReferencePoint]]:
-    """Return the benchmark's rules, its submission, and the reference points that its batch is compared with."""
+    """Return the rules of an MLPerf benchmark, its submission, and the reference points to compare its batch with."""
     rules, submission = read_definition(configs, asked.model.name), read_submission(configs, asked.model.name)
     return rules, submission, reference_points(rules, submission.ruleset)
 
@@ -70,7 +70,7 @@ def _interval(asked: Benchmark, submission: Submission) -> int | None:
 
 
 def _batch_text(asked: Benchmark) -> str:
-    """Return the arithmetic of the batch as text."""
+    """Return how the global batch is computed, as text."""
     batch, share = asked.batch, asked.parallelism
     replicas = f"{asked.gpus} GPUs / (TP {share.tensor} x PP {share.pipeline} x CP {share.context})"
     return f"MBS {batch.micro_batch_size} x GA {batch.gradient_accumulation} x {replicas} = {batch.global_batch_size}"
@@ -144,7 +144,7 @@ def _reference(
 def configuration_rows(
     asked: Benchmark, rules: MlperfBenchmark, submission: Submission, points: Sequence[ReferencePoint]
 ) -> Rows:
-    """Return the numbers of the configuration that MLPerf has rules for, one per row."""
+    """Return one row for each number of the configuration that MLPerf has rules for."""
     batch = asked.batch.global_batch_size
     first, found = first_evaluation(rules, batch, _interval(asked, submission)), expected(points, batch)
     reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
@@ -166,7 +166,7 @@ def configuration_rows(
 
 
 def rule_lines(found: Sequence[BrokenRule]) -> list[str]:
-    """Return lines about every broken rule: the rule, its arithmetic and the fix."""
+    """Return lines about every broken rule: what is broken, the arithmetic, and the fix."""
     return [
         line
         for number, one in enumerate(found, start=1)

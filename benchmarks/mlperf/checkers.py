@@ -1,4 +1,4 @@
-"""Read the verdicts of mlperf-logging's checkers from their output, because two of them always exit with 0."""
+"""Read the results of mlperf-logging's checkers from their output, because two checkers always exit with 0."""
 
 import re
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from benchmarks.values import Value
 
 Checker = Literal["compliance_checker", "rcp_checker", "seed_checker"]
-# Checker -> the line that it prints for success, and for failure.
+# Checker -> the pattern of the line that reports success, and of the line that reports failure.
 VERDICTS: dict[Checker, tuple[str, str]] = {
     "compliance_checker": (r"^INFO - SUCCESS\s*$", r"^ERROR - FAILED"),
     "rcp_checker": (r"^INFO - .*RCP test PASSED", r"RCP test FAILED"),
@@ -19,12 +19,12 @@ MOST = 12
 
 
 class CheckerResult(Value, frozen=True):
-    """One checker's judgement of one file or folder."""
+    """The result of one checker for one file or folder."""
 
     checker: Checker
     passed: bool
-    complaints: list[str]  # warnings and errors, shortened; after a crash, also the last line of its output
-    factor: float | None = None  # rcp_checker multiplies the score by it if the run converged too fast
+    complaints: list[str]  # shortened warnings and errors; after a crash, also the last line of the output
+    factor: float | None = None  # rcp_checker multiplies the score by this if the run converged too fast
 
     def text(self) -> str:
         complaints = f": {'; '.join(self.complaints)}" if self.complaints else ""
@@ -33,7 +33,7 @@ class CheckerResult(Value, frozen=True):
 
 
 def read_text(checker: Checker, text: str) -> CheckerResult:
-    """Return a checker's result. It passes if it reports success, reports no failure, and does not crash."""
+    """Return a checker's result. It passes if the output reports success, reports no failure, and shows no crash."""
     crashed = "Traceback (most recent call last)" in text
     good, bad = (re.search(pattern, text, re.MULTILINE) is not None for pattern in VERDICTS[checker])
     complaints = _complaints(text)
@@ -50,7 +50,7 @@ def read_text(checker: Checker, text: str) -> CheckerResult:
 
 
 def _complaints(text: str) -> list[str]:
-    """Return the complaints. A checker prints all complaints about a file as one message, separated by dashes."""
+    """Return the complaints. A checker prints all complaints about a file in one message, separated by dashes."""
     found: list[str] = []
     first_of_one = False
     for written in text.splitlines():

@@ -1,5 +1,5 @@
-"""An MLPerf benchmark as a frozen value, read from configs/mlperf, and the step of its first evaluation, computed as
-in NVIDIA's submissions. package.py has the reference convergence points.
+"""Read an MLPerf benchmark from configs/mlperf as a frozen value, and compute the step of its first evaluation as
+NVIDIA's submissions do. package.py contains the reference convergence points.
 """
 
 from typing import Annotated, Literal
@@ -11,26 +11,26 @@ from benchmarks.values import Lora, Positive, Value
 
 
 class Target(Value, frozen=True):
-    """The target that an evaluation must reach for the run to succeed."""
+    """The value that an evaluation must reach for the run to succeed."""
 
     metric: Literal["eval_loss"]
     at_most: Annotated[float, msgspec.Meta(gt=0)]
 
     def reached_by(self, value: float) -> bool:
-        """Return whether a loss reaches the target. As in the checkers, 0 or less and NaN do not."""
+        """Return whether a loss reaches the target. As in MLPerf's checkers, NaN, 0 and negative values do not."""
         return 0 < value <= self.at_most
 
 
 class Cadence(Value, frozen=True):
-    """The evaluations that the rules require: every N samples, rounded up to whole steps; the first are skipped."""
+    """When the rules require evaluations: every N samples, rounded up to whole steps, except the first few."""
 
     every_samples: Positive
     skip: Literal["none", "eighth_of_batch_plus_two"]
-    knob_counts: Literal["samples", "steps", "unknown"]  # what VAL_CHECK_INTERVAL counts in NVIDIA's submissions
+    knob_counts: Literal["samples", "steps", "unknown"]  # the unit of VAL_CHECK_INTERVAL in NVIDIA's submissions
 
 
 class Optimizer(Value, frozen=True):
-    """The optimizer settings that the rules fix. None: the submitter may choose the value."""
+    """The optimizer settings that the rules fix. If a value is None, the submitter may choose it."""
 
     name: str
     beta_1: float
@@ -39,11 +39,11 @@ class Optimizer(Value, frozen=True):
     weight_decay: float
     gradient_clip_norm: float
     schedule: str
-    decay_and_warmup_steps: int | None = None  # the sum of both, if the rules fix it
+    decay_and_warmup_steps: int | None = None  # decay and warm-up together, if the rules fix their sum
 
 
 class MlperfBenchmark(Value, frozen=True):
-    """One file of configs/mlperf."""
+    """The contents of one file in configs/mlperf."""
 
     name: str
     title: str
@@ -78,7 +78,7 @@ class FirstEvaluation(Value, frozen=True):
 
 
 def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
-    """Return the steps between two evaluations. `knob`, a VAL_CHECK_INTERVAL, replaces the interval of `cadence`."""
+    """Return the steps between two evaluations. `knob` is a VAL_CHECK_INTERVAL that overrides the rules' interval."""
     if knob is not None and cadence.knob_counts == "steps":
         return knob
     samples = cadence.every_samples if knob is None else knob
@@ -86,9 +86,9 @@ def steps_apart(cadence: Cadence, batch: int, knob: int | None = None) -> int:
 
 
 def first_evaluation(benchmark: MlperfBenchmark, batch: int, knob: int | None = None) -> FirstEvaluation:
-    """Return the first evaluation at a global batch size. Its step is (skipped + 1) x ceil(interval / batch).
+    """Return the first evaluation for a global batch size. Its step is (skipped + 1) x ceil(interval / batch).
 
-    NVIDIA's published logs confirm it: with a batch of 9 (72 GPUs), it is at step 172 = 4 x ceil(384 / 9).
+    NVIDIA's published logs confirm this: with a batch of 9 (72 GPUs), the step is 172 = 4 x ceil(384 / 9).
     """
     apart = steps_apart(benchmark.evaluation, batch, knob)
     skipped = 0 if benchmark.evaluation.skip == "none" else batch // 8 + 2  # floor(0.125 x batch + 2)

@@ -1,7 +1,7 @@
 """Find defects of one run that mlperf-logging's checkers miss: status, settings, cadence, clock, unreadable lines.
 
-An error disqualifies a log: its status is not success, a line or the time is unreadable, or a setting differs from
-the rules. Deviations that occur in accepted submissions are warnings, such as a different evaluation cadence.
+An error disqualifies a log: its status is not success, a line or the time cannot be read, or a setting breaks the
+rules. Deviations that also occur in accepted submissions are warnings, such as a different evaluation cadence.
 """
 
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ from benchmarks.text import first_few
 from benchmarks.values import Value
 
 CLOCK_SLACK_MS = 1000  # one process may write lines slightly out of order
-SHOWN = 3  # examples of one kind of finding
+SHOWN = 3  # the most examples of one kind of finding
 
 
 class Finding(Value, frozen=True):
-    """One defect of a log, and its line."""
+    """One defect of a log, and the line that shows it."""
 
     level: Literal["error", "warning"]
     what: str
     line: int | None = None
-    one_may: bool = False  # the rules exclude one run of a set, which may have this defect
+    one_may: bool = False  # whether one run of a set may have this defect, because the rules exclude one run
 
     def text(self) -> str:
         return f"{self.level}: {self.what}" + (f" (line {self.line})" if self.line is not None else "")
 
 
 def find(run: LoggedRun, benchmark: MlperfBenchmark | None) -> list[Finding]:
-    """Return all findings of one run, the errors first."""
+    """Return all findings about one run, errors first."""
     found = [*_errors(run), *_clock(run)]
     if benchmark is None:
         name = f"{run.settings.get('submission_benchmark')!r:.100}"
@@ -62,7 +62,7 @@ def _errors(run: LoggedRun) -> Iterator[Finding]:
 
 
 def _clock(run: LoggedRun) -> Iterator[Finding]:
-    """Yield warnings if the clock goes back. Lines before init_stop are ignored, because several ranks write them."""
+    """Yield warnings if the clock goes back. Lines before init_stop are skipped, because several ranks write them."""
     initialised = run.marks["init_stop"]
     following = [record for record in run.records if initialised and record.line >= initialised[0].line]
     back = [(a, b) for a, b in pairwise(following) if b.time_ms < a.time_ms - CLOCK_SLACK_MS]
@@ -83,7 +83,7 @@ def _settings(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
 
 
 def _fixed_settings(benchmark: MlperfBenchmark) -> dict[str, Any]:
-    """Return the value that the rules fix for each key; None if they do not fix it."""
+    """Return key -> the value that the rules fix, or None if they do not fix it."""
     optimizer, lora = benchmark.optimizer, benchmark.lora
     return {
         "target_accuracy": benchmark.target.at_most,
@@ -108,7 +108,7 @@ def _is_same(logged: Any, fixed: Any) -> bool:
 
 
 def _cadence(run: LoggedRun, benchmark: MlperfBenchmark) -> Iterator[Finding]:
-    """Yield warnings about evaluations that are more than one step off. A submission may round by one step."""
+    """Yield warnings about evaluations that are off by more than one step, because submissions may round by one."""
     reached = [one for one in run.evaluations if one.value is not None and benchmark.target.reached_by(one.value)]
     if reached and reached[0] is not run.evaluations[-1]:
         what = f"training continued after {reached[0].value} had met the target"

@@ -1,7 +1,7 @@
-"""MLLOG as a format of foreign logs, for runs that log training steps.
+"""Read the training steps in an MLLOG, as a log format of ingest.py.
 
-A step line covers several steps. Its seconds are their mean, from the timestamps of this line and of the previous one
-(or of the start of the block, if the log gives its step). No mean includes an evaluation.
+A step line covers several steps. Their seconds are a mean: the time since the previous step line, or since the start
+of the block if the log shows its step, divided by the number of steps. No mean includes an evaluation.
 """
 
 import json
@@ -19,7 +19,7 @@ LOSS_KEYS = ("train_loss", "reduced_train_loss")
 
 
 class MllogFormat:
-    """`:::MLLOG {json}` lines, in a separate file or in a job's output."""
+    """`:::MLLOG {json}` lines, either in a separate file or in the output of a job."""
 
     name = "mllog"
     seconds_are = "the mean of the steps since the previous line, by its timestamps, without evaluations"
@@ -27,7 +27,7 @@ class MllogFormat:
     prints_loss = True
 
     def seconds_resolution(self, seconds: float) -> float:  # noqa: ARG002
-        return 0.001  # time_ms
+        return 0.001  # time_ms has this resolution
 
     def rate_resolution(self, rate: float) -> float:  # noqa: ARG002
         return 0.0  # the format prints no rates
@@ -44,12 +44,12 @@ MLLOG = MllogFormat()
 
 
 class _Reader:
-    """Converts records to events. After every pause, the timing of steps starts again."""
+    """Converts records to events. After every pause, the timing of steps restarts."""
 
     def __init__(self) -> None:
         self._tracker = AttemptTracker()
         self._batch: int | None = None
-        self._from: tuple[int, float] | None = None  # the previous step and the time of its end
+        self._from: tuple[int, float] | None = None  # the previous step, and when it ended
 
     def event(self, found: Record | SkippedLine) -> LogEvent | None:
         if isinstance(found, SkippedLine):
@@ -71,7 +71,7 @@ class _Reader:
     def _step(self, record: Record) -> LogEvent | None:
         logged, place = _tracked(record), record.step
         if logged is None or (logged.loss is None and place is None):
-            return None  # the time is that of a whole block, not of a step
+            return None  # the time of a whole block is not the time of a step
         if place is None and record.samples is not None and self._batch:
             place = record.samples // self._batch
         if place is None:
@@ -99,14 +99,14 @@ class _Reader:
 
 
 class _TrackedStep(NamedTuple):
-    """The values of a line for a training step, or for the steps since the previous line."""
+    """The values in a line about a training step, or about the steps since the previous line."""
 
     seconds: float | None
     loss: float | None
 
 
 def _tracked(record: Record) -> _TrackedStep | None:
-    """Return the values of a step line (`train_loss`, or NVIDIA's tracked_stats); None for other lines."""
+    """Return the values of a step line (`train_loss`, or NVIDIA's tracked_stats); None for another line."""
     stats = {"train_loss": record.value} if record.key == "train_loss" else record.value
     if record.key not in ("train_loss", "tracked_stats") or not isinstance(stats, dict):
         return None

@@ -1,6 +1,6 @@
-"""The installed package mlperf-logging: its rulesets, the round that a log belongs to, and its reference convergence
-points (the samples that the reference needed at each batch size). The package is located but not imported, because
-the import would load pandas and scipy. launch/mlperf/judging.py runs its checkers.
+"""Read the installed package mlperf-logging: its rulesets, the round to which a log belongs, and the reference
+convergence points (how many samples the reference needed at each batch size). The package is located but not
+imported, because that would load pandas and scipy. launch/mlperf/judging.py runs its checkers.
 """
 
 import importlib.util
@@ -21,19 +21,19 @@ from benchmarks.values import Value
 PACKAGE = "mlperf_logging"
 RULESET = re.compile(r"\d+\.\d+\.\d+")
 ROUNDS_FILE = Path("references") / "mlperf_rounds.yml"
-# In the files of some benchmarks, rcp_checker's "epochs" are samples.
+# In the files of some benchmarks, the "epochs" of rcp_checker are samples.
 UNITS = ("samples to converge", "Epochs to converge")
 
 
 class Round(Value, frozen=True):
-    """The publication date of a round's results."""
+    """When the results of an MLPerf round were published."""
 
     ruleset: str
     published: date
 
 
 class Rounds(Value, frozen=True):
-    """configs/references/mlperf_rounds.yml"""
+    """The contents of configs/references/mlperf_rounds.yml."""
 
     date: str
     source: str
@@ -41,26 +41,26 @@ class Rounds(Value, frozen=True):
 
 
 class Ruleset(Value, frozen=True):
-    """The ruleset for a set of logs, and the reason for the choice."""
+    """The ruleset that applies to a set of logs, and why it does."""
 
     name: str
     because: str
 
 
 class ReferencePoint(Value, frozen=True):
-    """The samples that the reference needed at one batch size."""
+    """How many samples the reference needed to converge at one batch size."""
 
     batch: int
-    samples: float  # mean without the best and the worst run
-    stdev: float  # population standard deviation of all runs, as in rcp_checker
+    samples: float  # the mean, without the best and the worst run
+    stdev: float  # the population standard deviation of all runs, as in rcp_checker
 
 
 class ExpectedSamples(Value, frozen=True):
-    """The samples that the reference needs at a batch size."""
+    """How many samples the reference is expected to need at a batch size."""
 
     samples: float
     stdev: float
-    between: list[int]  # the batch size of the reference point, or two sizes if the value is interpolated
+    between: list[int]  # the batch size of one reference point, or of the two points that were interpolated
 
 
 def folder() -> Path:
@@ -80,7 +80,7 @@ def folder() -> Path:
 
 
 def rulesets(benchmark: str | None = None) -> list[str]:
-    """Return the rulesets of training, the newest last. For a benchmark, return only rulesets that have it."""
+    """Return the rulesets for training, the newest last. If `benchmark` is set, return only those that contain it."""
     rules = f"closed_{benchmark}.yaml" if benchmark else ""
     places = (folder() / "compliance_checker").glob("training_*")
     found = [place.name.removeprefix("training_") for place in places if (place / rules).exists()]
@@ -88,7 +88,7 @@ def rulesets(benchmark: str | None = None) -> list[str]:
 
 
 def find_ruleset(runs: Sequence[LoggedRun], root: Path) -> Ruleset:
-    """Return the ruleset of the round that was open at the latest run, or the next ruleset with its benchmark."""
+    """Return the ruleset of the round that was open at the latest run, or the next ruleset that has its benchmark."""
     made = max(run.start_ms or run.records[-1].time_ms for run in runs)
     known = rulesets(runs[0].benchmark) or rulesets()
     ends = [(one.ruleset, _end_ms(one.published)) for one in read_yaml(root / ROUNDS_FILE, Rounds).rounds]
@@ -107,8 +107,8 @@ def _by_version(ruleset: str) -> list[int]:
 
 
 def runs_of_a_submission(benchmark: str) -> int | None:
-    """Return the number of runs that a submission of a benchmark must have."""
-    from mlperf_logging.benchmark_meta import get_result_file_counts  # this module has only tables
+    """Return how many runs a submission of this benchmark must have, or None if the package does not list it."""
+    from mlperf_logging.benchmark_meta import get_result_file_counts  # imports only tables
 
     count: int | None = get_result_file_counts("training").get(benchmark)
     return count
@@ -124,8 +124,8 @@ def has_reference_points(benchmark: str, ruleset: str) -> bool:
 def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[ReferencePoint]:
     """Return the reference points that rcp_checker uses, the smallest batch first.
 
-    As in rcp_checker, a point is dropped if it converges slower than the line between its neighbours, or if its batch
-    is smaller than that of the fastest point.
+    As in rcp_checker, a point is dropped if it needs more samples than the line between its neighbours, or if its
+    batch is smaller than the batch of the point that needs the fewest samples.
     """
     path = _points_file(benchmark.name, ruleset)
     if not path.is_file():
@@ -144,7 +144,7 @@ def reference_points(benchmark: MlperfBenchmark, ruleset: str) -> list[Reference
 
 
 def expected(points: Sequence[ReferencePoint], batch: int) -> ExpectedSamples | None:
-    """Return the samples for a batch size, interpolated between the points; None outside their range."""
+    """Return the samples to expect at a batch size, interpolated between points; None outside the range of points."""
     low = next((point for point in reversed(points) if point.batch <= batch), None)
     high = next((point for point in points if point.batch >= batch), None)
     if low is None or high is None:

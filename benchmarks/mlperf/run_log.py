@@ -1,7 +1,7 @@
-"""Read an MLLOG: its lines (`:::MLLOG {json}` anywhere in a line of a log), and its runs from start to stop.
+"""Read an MLLOG: its lines (`:::MLLOG {json}`, anywhere in a line of a log), and its runs from start to stop.
 
-Unreadable lines are reported. A log may contain several runs, one after the other (NEXP experiments of one job), and
-lines of many ranks.
+Lines that cannot be read are reported. A log may contain several consecutive runs (NEXP experiments of one job), and
+lines from many ranks.
 """
 
 import json
@@ -17,14 +17,14 @@ from benchmarks.text import printable
 from benchmarks.values import Value
 
 TOKEN = b":::MLLOG"
-# Records have JSON after the token. Messages such as `:::MLLOG Weight initialization: ...` do not.
+# A record has JSON after the token. A message, such as `:::MLLOG Weight initialization: ...`, does not.
 BEGIN = re.compile(rb":::MLLOG\s*(?=\{)")
-INTERLEAVED = "mixed with a line of another writer"  # mlperf-logging's parser reads the last record of the line
-LARGEST = 2**53  # a larger float is not an exact count
-LONGEST_LINE = 1 << 20  # a longer line, such as one of a progress bar, is read in pieces
+INTERLEAVED = "mixed with a line of another writer"  # mlperf-logging's parser reads the last record of such a line
+LARGEST = 2**53  # a larger float cannot represent every count
+LONGEST_LINE = 1 << 20  # a longer line, such as that of a progress bar, is read in parts
 
 EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
-# Keys with a setting of the whole run. Keys with a prefix of SETTING_PREFIXES are settings as well.
+# Keys of settings that apply to the whole run. Keys with a prefix in SETTING_PREFIXES are settings too.
 SETTINGS = {
     "global_batch_size", "train_samples", "eval_samples", "gradient_accumulation_steps", "max_sequence_length",
     "max_steps", "seed", "evaluation_frequency", "target_accuracy", "tensor_parallelism", "pipeline_parallelism",
@@ -40,18 +40,18 @@ STATUSES: dict[str, Status] = {"success": "success", "aborted": "aborted", "fail
 
 
 class Record(Value, frozen=True):
-    """One line of an MLLOG."""
+    """One record in an MLLOG."""
 
-    line: int  # 1-based line number in the file
+    line: int  # the line number in the file, from 1
     key: str
     value: Any
     metadata: dict[str, Any]
     time_ms: float
-    rank: int | None = None  # from the label that srun or torchrun prints before the line
+    rank: int | None = None  # from the label that srun or torchrun adds before the line
 
     @property
     def samples(self) -> int | None:
-        """Return samples_count from the metadata; None if it is missing."""
+        """Return samples_count in the metadata, or None if it is missing."""
         return whole(self.metadata.get("samples_count"))
 
     @property
@@ -60,20 +60,20 @@ class Record(Value, frozen=True):
 
 
 def number(value: Any) -> float | None:
-    """Return a plausible finite number, or None."""
+    """Return the value if it is a plausible finite number, otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
         return None
     return None if math.isnan(value) else float(value)
 
 
 def whole(value: Any) -> int | None:
-    """Return a count as a whole number, or None. NVIDIA's logs have some counts as floats."""
+    """Return a count as a whole number, or None. In NVIDIA's logs, some counts are floats."""
     found = number(value)
     return None if found is None else round(found)
 
 
 def read_records(stream: BinaryIO) -> Iterator[Record | SkippedLine]:
-    """Yield every MLLOG line of a log, in order."""
+    """Yield every record of a log in order, and every MLLOG line that cannot be read."""
     place = 1
     while text := stream.readline(LONGEST_LINE):
         for line in text.split(b"\r") if TOKEN in text else ():
@@ -105,10 +105,10 @@ def _record(line: bytes, found: "re.Match[bytes]", place: int) -> Record | Skipp
 
 
 class Evaluation(Value, frozen=True):
-    """One evaluation."""
+    """One evaluation of a run."""
 
     samples: int | None
-    value: float | None  # None: no finite number was logged
+    value: float | None  # None: the log has no finite number
     time_ms: float
     line: int
 
@@ -118,15 +118,15 @@ class LoggedRun(Value, frozen=True):
 
     records: list[Record]
     skipped: list[SkippedLine]
-    settings: dict[str, Any]  # key -> its last value
+    settings: dict[str, Any]  # key -> the last value that was logged
     marks: dict[str, list[Record]]  # each key of MARKS -> its records in order
     evaluations: list[Evaluation]
     status: Status
-    status_text: str  # the status as the log writes it
+    status_text: str  # the status as it is written in the log
 
     @property
     def benchmark(self) -> str | None:
-        """Return the name; None if it could not be the name of a file or a folder."""
+        """Return the benchmark's name; None if it could not be the name of a file or a folder."""
         value = self.settings.get("submission_benchmark")
         return value if isinstance(value, str) and BENCHMARK_NAME.fullmatch(value) else None
 
@@ -135,17 +135,17 @@ class LoggedRun(Value, frozen=True):
         return _one_line(self.settings.get("submission_platform"))
 
     def values(self, key: str) -> list[Any]:
-        """Return the logged values of a key, without duplicates."""
+        """Return the values that were logged for a key, without duplicates."""
         return list({repr(one.value): one.value for one in self.records if one.key == key}.values())
 
     @property
     def is_open(self) -> bool:
-        """Return whether the run is in the open division, whose rules do not fix settings."""
+        """Return whether the run is in the open division, in which the rules do not fix settings."""
         return self.settings.get("submission_division") == "open"
 
     @property
     def batch(self) -> int | None:
-        """Return the global batch; None if the logged value is not a positive count."""
+        """Return the global batch size; None if the logged value is not a positive count."""
         count = whole(self.settings.get("global_batch_size")) or 0
         return count if count > 0 else None
 
@@ -159,7 +159,7 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """Return the seconds from run_start to run_stop: the time to train, or the duration of an aborted run."""
+        """Return the seconds from run_start to run_stop: the time to train, or how long an aborted run lasted."""
         if self.start_ms is None or self.stop_ms is None:
             return None
         return (self.stop_ms - self.start_ms) / 1000
@@ -172,30 +172,30 @@ class LoggedRun(Value, frozen=True):
 
     @property
     def samples(self) -> int | None:
-        """Return the samples trained until the last evaluation, which rcp_checker counts as samples to converge."""
+        """Return the samples trained before the last evaluation. rcp_checker counts these as samples to converge."""
         return next((one.samples for one in reversed(self.evaluations) if one.samples is not None), None)
 
 
 def runs_of(stream: BinaryIO) -> list[LoggedRun]:
-    """Return the runs of a log, read from its start."""
+    """Return the runs in a log. The stream is read from its start."""
     stream.seek(0)
     return read_runs(read_records(stream))
 
 
 def read_runs(found: Iterable[Record | SkippedLine]) -> list[LoggedRun]:
-    """Return the runs of a log, in order. A run that has only settings never started."""
+    """Return the runs of a log in order. Settings without a run_start form a run that never started."""
     found = list(found)
     runs = _split(_of_one_rank([one for one in found if isinstance(one, Record)]))
     bounds = [0, *(run[0].line for run in runs[1:]), math.inf]
     return [
-        # An unreadable line belongs to the run that has started most recently.
+        # An unreadable line belongs to the run that started last before it.
         _run(run, [s for s in found if isinstance(s, SkippedLine) and first <= s.line < end])
         for run, (first, end) in zip(runs, pairwise(bounds), strict=False)
     ]
 
 
 def _of_one_rank(records: Sequence[Record]) -> list[Record]:
-    """Return the records of the lowest rank that logs a run_start, with unlabelled records and cache_clear."""
+    """Return the records of one rank, unlabelled records and cache_clear. The rank is the lowest with a run_start."""
     starters = [record.rank for record in records if record.key == "run_start" and record.rank is not None]
     if not starters:
         return list(records)
@@ -237,12 +237,12 @@ def _run(records: list[Record], skipped: list[SkippedLine]) -> LoggedRun:
 
 
 def _one_line(value: Any) -> str | None:
-    """Return a logged value as printable text of limited length; None if it is not a text."""
+    """Return a logged text as one printable line of limited length; None if the value is not a text."""
     return printable(value[:LONGEST_NAME].encode(errors="replace").decode()) if isinstance(value, str) else None
 
 
 def _evaluations(records: Sequence[Record]) -> list[Evaluation]:
-    """Return each evaluation once. A repetition with the same samples and value comes from another rank."""
+    """Return each evaluation once. If samples and value are equal, another rank has repeated the evaluation."""
     found: list[Evaluation] = []
     for record in records:
         if record.key not in EVALUATION_KEYS:

@@ -1,4 +1,4 @@
-"""Report one run of an MLLOG as metrics and as text: its status, its time to train, and the parts of that time."""
+"""Report one run in an MLLOG as values and as text: its status, its time to train, and the parts of that time."""
 
 from typing import BinaryIO
 
@@ -14,16 +14,16 @@ SHOWN_EVALUATIONS = 8
 
 
 class RunReport(Value, frozen=True):
-    """The report of one run from an MLLOG. Missing values are None."""
+    """The report of one run in an MLLOG. Missing values are None."""
 
     benchmark: str | None
     platform: str | None
-    status: str  # success, aborted, fail, or unknown
-    status_text: str  # the status as the log writes it; empty if there is no run_stop
+    status: str  # success, aborted, fail or unknown
+    status_text: str  # the status as it is written in the log; empty without run_stop
     target: float | None
     reached: bool | None
-    time_to_train_minutes: float | None  # run_stop - run_start, for every status
-    init_seconds: float | None  # first init_start to run_start
+    time_to_train_minutes: float | None  # from run_start to run_stop, for every status
+    init_seconds: float | None  # from the first init_start to run_start
     global_batch_size: int | None
     samples: int | None
     evaluations: list[MlperfEvaluation]
@@ -34,7 +34,7 @@ class RunReport(Value, frozen=True):
 
 
 def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> RunReport:
-    """Return the report of a run. The reference points come from `ruleset`, or from the newest with its benchmark."""
+    """Return the report of a run. Without `ruleset`, the newest one for its benchmark has the reference points."""
     benchmark = read_definition(configs, run.benchmark) if run.benchmark in configs.names("mlperf") else None
     expected = None
     if benchmark is not None and run.batch:
@@ -70,7 +70,7 @@ def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> 
 
 
 def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
-    """Return the reports of all runs of a log."""
+    """Return the reports of all runs in a log."""
     return [report_run(run, configs) for run in runs_of(stream)]
 
 
@@ -78,7 +78,7 @@ def report_runs(stream: BinaryIO, configs: Configs) -> list[RunReport]:
 
 
 def report_lines(report: RunReport, findings: list[Finding]) -> list[str]:
-    """Return the report of a run as lines, with its findings."""
+    """Return the report of a run as lines, and `findings` at their end."""
     name = " on ".join(part for part in (report.benchmark or "unknown benchmark", report.platform) if part)
     ended = report.status if report.status != "unknown" else (report.status_text or "no run_stop")
     if report.time_to_train_minutes is not None:

@@ -1,4 +1,4 @@
-"""NVIDIA's submission of an MLPerf benchmark as a frozen value, read from configs/submissions: the container image,
+"""Read NVIDIA's submission of an MLPerf benchmark from configs/submissions as a frozen value: the container image,
 its mounts, the variables that configure it, and the variables that no run may set.
 """
 
@@ -19,7 +19,7 @@ Folder = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*\.\.)[\w./-]+$")]
 
 
 class Mount(Value, frozen=True):
-    """A folder below --data (or below the run's folder), and its path inside the container."""
+    """A folder in --data (or in the run's folder), and its path inside the container."""
 
     folder: Folder
     inside: InsidePath
@@ -35,48 +35,48 @@ class Knobs(Value, frozen=True):
     pipeline: str | None = None
     context: str | None = None
     minibatch: str | None = None  # sequences per replica and step
-    global_batch: str | None = None  # for submissions that set the global batch instead
+    global_batch: str | None = None  # only in submissions that set the global batch directly
     max_steps: str | None = None
 
     def layout(self) -> dict[str, str]:
-        """Return the variable of each parallelism axis."""
+        """Return parallelism axis -> the variable that sets it."""
         axes = {"tensor": self.tensor, "pipeline": self.pipeline, "context": self.context}
         return {axis: name for axis, name in axes.items() if name is not None}
 
 
 class ReservedVariable(Value, frozen=True):
-    """A variable that no run may set."""
+    """A variable that no run may set, and why."""
 
     name: str
     why: str
 
 
 class PrepareStep(Value, frozen=True):
-    """One step that prepares the data or the model. In the container, --out has the path `Submission.inside`."""
+    """One step that prepares the data or the model. In its container, --out has the path `Submission.inside`."""
 
     name: str
-    asset: str  # a name in configs/assets; if that asset is complete, the step is skipped
+    asset: str  # a name in configs/assets; the step is skipped if this asset is complete
     command: list[str]
     minutes: Positive
     makes: str
 
 
 class SubmissionImage(Value, frozen=True):
-    """The container image for one CPU architecture, and its source. None: no public name is known."""
+    """The container image for one CPU architecture, and the source of its name. None: no public image is known."""
 
     name: str | None
     source: str
 
 
 class Submission(Value, frozen=True):
-    """One file of configs/submissions. It has the name of the benchmark and of the model."""
+    """The contents of one file in configs/submissions. Its name is the name of the benchmark and of the model."""
 
     name: str
     title: str
     images: dict[Architecture, SubmissionImage]
     workdir: InsidePath
     ruleset: str
-    logger: Literal["mlperf_common", "mlperf_logging"]  # the package that writes cache_clear in the container
+    logger: Literal["mlperf_common", "mlperf_logging"]  # the package in the container that writes cache_clear
     knobs: Knobs
     mounts: list[Mount]
     inside: InsidePath
@@ -97,7 +97,7 @@ def read_submission(configs: Configs, name: str) -> Submission:
     return configs.row("submissions", name, Submission)
 
 
-# Settings that every submission has: optional steps of the job, and fields for the logger.
+# Settings that every submission has: for optional steps of the job, and for the logger.
 COMMON_SETTINGS: Mapping[str, SettingType] = {
     "SEED": "int",
     "CLEAR_CACHES": "bool",
@@ -109,7 +109,7 @@ COMMON_SETTINGS: Mapping[str, SettingType] = {
     "MLPERF_SUBMISSION_PLATFORM": "str",
     "MLPERF_STATUS": "str",
 }
-# The settings that only the job uses. They are not passed to the program.
+# Settings that only the job script uses. They are not passed to the program.
 OF_THE_JOB = ("CLEAR_CACHES", "NCCL_TEST", "VBOOST_VALUE", "WALLTIME_RUNANDTIME")
 
 
@@ -145,7 +145,7 @@ def variables(benchmark: Benchmark, submission: Submission) -> dict[str, str]:
     return {
         **submission.variables,
         **{
-            # NVIDIA's configurations use True and False, which Hydra reads.
+            # NVIDIA's configurations use True and False, because Hydra reads these words.
             name: str(bool(value)) if types[name] == "bool" else str(value)
             for name, value in benchmark.settings.knobs.items()
             if name in types

@@ -1,6 +1,6 @@
-"""Time to train and its parts: training, evaluation, checkpoints and the rest, which add up to run_stop - run_start.
+"""Split the time to train into training, evaluation, checkpoints and the rest. They add up to run_stop - run_start.
 
-To distinguish a slow machine from an unlucky seed, the time is also scaled to the reference's number of samples.
+The time is also scaled to the reference's number of samples, to distinguish a slow machine from an unlucky seed.
 """
 
 import statistics
@@ -13,37 +13,37 @@ from benchmarks.mlperf.run_log import LoggedRun
 from benchmarks.values import Value
 
 Word = Literal["as the reference", "slower than the reference", "faster than the reference"]
-PARTS = ("checkpoint", "evaluation", "training")  # if several overlap, the time counts for the first of these
+PARTS = ("checkpoint", "evaluation", "training")  # while several overlap, the time counts for the first of these
 MARKS = {"checkpoint": "checkpoint", "eval": "evaluation", "block": "training"}
-UNLUCKY = 2.0  # standard deviations of the reference's own runs
+UNLUCKY = 2.0  # the largest usual distance, in standard deviations of the reference's runs
 
 
 class TimeToTrain(Value, frozen=True):
-    """Seconds between run_start and run_stop; training + evaluation + checkpoint + other = total."""
+    """The seconds between run_start and run_stop; training + evaluation + checkpoint + other = total."""
 
     total_seconds: float
     training_seconds: float
     evaluation_seconds: float
     checkpoint_seconds: float
     other_seconds: float
-    steps: int | None  # samples divided by the batch
-    seconds_per_step: float | None  # training seconds divided by steps
-    samples_per_second: float | None  # samples divided by training seconds
-    divided: bool  # False: the log does not mark blocks, so the parts are not known
+    steps: int | None  # samples / batch
+    seconds_per_step: float | None  # training seconds / steps
+    samples_per_second: float | None  # samples / training seconds
+    divided: bool  # False: the log marks no blocks, so the parts are unknown
 
 
 class Convergence(Value, frozen=True):
-    """The samples that a run needed, compared with the samples of the reference at the same batch size."""
+    """How many samples a run needed, compared with the reference at the same batch size."""
 
     expected: ExpectedSamples
-    ratio: float  # samples divided by expected samples
-    deviations: float | None  # distance from the reference's mean in its standard deviations; above 0: more samples
-    seconds_at_reference: float  # time to train for the expected samples: training and evaluations are scaled
+    ratio: float  # samples / expected samples
+    deviations: float | None  # the distance from the reference's mean in standard deviations; above 0: more samples
+    seconds_at_reference: float  # the time to train for the expected samples, with scaled training and evaluations
     word: Word
 
 
 def split_time_to_train(run: LoggedRun) -> TimeToTrain | None:
-    """Return the parts of the time to train; None if the run has no start, or no stop after its start."""
+    """Return the parts of the time to train; None if the run has no start, or no stop after the start."""
     start, stop = run.start_ms, run.stop_ms
     if start is None or stop is None or stop < start:
         return None
@@ -79,7 +79,7 @@ def split_time_to_train(run: LoggedRun) -> TimeToTrain | None:
 def compare_convergence(
     run: LoggedRun, apart: TimeToTrain, benchmark: MlperfBenchmark, expected: ExpectedSamples
 ) -> Convergence | None:
-    """Return the comparison; None if the run did not meet its target."""
+    """Return the comparison with the reference; None if the run did not reach its target."""
     if run.status != "success" or not run.samples or not run.batch:
         return None
     ratio = run.samples / expected.samples
@@ -87,7 +87,7 @@ def compare_convergence(
     word: Word = "as the reference"
     if deviations is not None and abs(deviations) > UNLUCKY:
         word = "slower than the reference" if deviations > 0 else "faster than the reference"
-    # Training time is scaled by the samples, and evaluation time by the number of evaluations that the rules require.
+    # Training time is scaled by samples, evaluation time by the number of evaluations that the rules require.
     first = first_evaluation(benchmark, run.batch)
     evaluations = 1 + max(0.0, (expected.samples - first.samples) / (first.steps_apart * run.batch))
     each = apart.evaluation_seconds / len(run.evaluations)
@@ -97,6 +97,6 @@ def compare_convergence(
 
 
 def olympic_mean(minutes: Sequence[float]) -> float | None:
-    """Return the mean without the best and the worst; None if there are fewer than three values."""
+    """Return the mean without the lowest and the highest value; None for fewer than three values."""
     inner = sorted(minutes)[1:-1]
     return statistics.fmean(inner) if inner else None

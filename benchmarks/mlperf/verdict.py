@@ -1,4 +1,4 @@
-"""The verdict on MLPerf logs: on each run, and on each set of runs of one benchmark on one system."""
+"""Judge MLPerf logs: each run, and each set of runs of one benchmark on one system."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from benchmarks.mlperf.time_to_train import olympic_mean
 from benchmarks.text import first_few, printable
 from benchmarks.values import Value
 
-FEWEST = 3  # runs that an olympic mean and rcp_checker need
+FEWEST = 3  # an olympic mean and rcp_checker need this many runs
 MOST_WARNINGS = 12
 
 
 class RunVerdict(Value, frozen=True):
-    """One run with the results of the compliance checker and of Stepmark's checks."""
+    """One run with the results of the compliance checker and of Stepmark's own checks."""
 
     name: str
     compliance: CheckerResult
@@ -37,18 +37,18 @@ class CheckedSet(Value, frozen=True):
 
     name: str
     benchmark: str
-    submission_runs: int | None  # the number of runs that a submission must have
+    submission_runs: int | None  # how many runs a submission must have
     ruleset: Ruleset
     runs: list[RunVerdict]
-    convergence: CheckerResult | None  # the result of rcp_checker
+    convergence: CheckerResult | None  # from rcp_checker
     no_convergence_because: str
-    seeds: CheckerResult | None  # the result of seed_checker, for more than one run
+    seeds: CheckerResult | None  # from seed_checker; None for a single run
 
 
 class SetVerdict(CheckedSet, frozen=True):
-    """The verdict on a set of runs."""
+    """The verdict on one set of runs."""
 
-    worst: str | None  # the run that is excluded because it failed
+    worst: str | None  # the failed run that the rules allow to exclude
     olympic_minutes: float | None
     olympic_minutes_at_reference: float | None
     warnings: list[str]  # deviations that the official checkers accept, each with its number of runs
@@ -57,13 +57,13 @@ class SetVerdict(CheckedSet, frozen=True):
 
 
 class Verdict(Value, frozen=True):
-    """The verdict on all sets of runs."""
+    """The verdict on all sets of runs together."""
 
     verdict: Literal["passes", "fails"]
     reasons: list[str]
-    no_submission_because: list[str]  # why these logs are not a submission, even if all runs pass
+    no_submission_because: list[str]  # why these logs do not form a submission, even if all runs pass
     sets: list[SetVerdict]
-    not_counted: list[str]  # files without a readable MLLOG line
+    not_counted: list[str]  # files in which no MLLOG line is readable
 
 
 def judge(sets: Sequence[CheckedSet], not_counted: list[str]) -> Verdict:
@@ -77,7 +77,7 @@ def judge(sets: Sequence[CheckedSet], not_counted: list[str]) -> Verdict:
 
 def _judge_set(one: CheckedSet) -> SetVerdict:
     failed = [run for run in one.runs if not run.passes]
-    # The rules allow one run of a submission that did not converge or whose log does not comply.
+    # The rules allow one run of a submission that did not converge, or whose log does not comply.
     may_be_excluded = len(failed) == 1 and len(one.runs) >= FEWEST and all(f.one_may for f in failed[0].errors)
     worst = failed[0] if may_be_excluded else None
     counted = [run.story for run in one.runs if run is not worst]
@@ -107,7 +107,7 @@ def _judge_set(one: CheckedSet) -> SetVerdict:
 
 
 def _warnings(runs: Sequence[RunVerdict]) -> list[str]:
-    """Return each kind of warning once, with the number of runs that have it."""
+    """Return each kind of warning once, with the number of runs to which it applies."""
     kinds = [{f.what for f in run.story.findings if f.level == "warning"} for run in runs]
     counts = Counter(what for run in kinds for what in sorted(run)).most_common()
     return [f"{what} ({count} of {len(runs)} runs)" for what, count in counts]
@@ -127,7 +127,7 @@ def _no_submission(one: CheckedSet) -> list[str]:
 
 
 def text(verdict: Verdict) -> str:
-    """Return the verdict as text: each set, each run, and the verdict last."""
+    """Return the verdict as text: each set with its runs, then the verdict."""
     shown = [line for one in verdict.sets for line in [*_set_lines(one), ""]]
     names = list(dict.fromkeys(one.ruleset.name for one in verdict.sets))
     passes = verdict.verdict == "passes"
