@@ -1,8 +1,8 @@
 """Record the energy, clocks, throttling, memory and load of a node once a second during training.
 
-It is started by its path, once per node, with any Python of the node. It needs only the standard library and NVIDIA's
-pynvml, from a given file or an installation. `DIR/node-NAME.jsonl` gets a line of facts, a line per sample and a line
-at the end; benchmarks/telemetry/samples.py reads them. A failure here must not affect the training.
+This program is started by its path, once per node, with any Python of the node. It needs only the standard library
+and NVIDIA's pynvml, which is installed or passed as a file. It writes facts, samples and a last line with the end to
+`DIR/node-NAME.jsonl`, which benchmarks/telemetry/samples.py reads. Its failure must not affect the training.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 
-# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample, with the NVML query for each.
+# The columns of a GPU's row in a sample, in the order of telemetry.GpuSample -> the NVML query for the value.
 COLUMNS = {
     "energy_mj": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
     "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
@@ -35,7 +35,7 @@ COLUMNS = {
     ),
     "pcie_replays": lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu),
 }
-# If a GPU is in MIG mode, these values cover all its slices, but a run uses only one slice.
+# If a GPU is divided by MIG, these values cover all its slices, but a run uses only one slice.
 OF_ALL_SLICES = ("energy_mj", "power_w", "utilization_percent", "memory_used_bytes")
 
 
@@ -72,7 +72,7 @@ def parse(argv):
 
 
 def sample(lines, node, gpus, ending, interval):
-    """Write the facts, then samples until a signal arrives, then the line at the end."""
+    """Write the facts, then samples until sampling must end, then the last line."""
     write(
         lines, {"event": "facts", "interval": interval, "gpu_columns": list(COLUMNS), **node.facts(), **gpus.facts()}
     )
@@ -81,7 +81,7 @@ def sample(lines, node, gpus, ending, interval):
         write(lines, {"event": "sample", **node.sample(), **gpus.sample()})
         count += 1
         now = time.monotonic()
-        due = max(due + interval, now)  # after a late sample, the next one is not earlier
+        due = max(due + interval, now)  # after a late sample, the next one follows a whole interval later
         reason = ending.within(due - now)
     write(lines, {"event": "sample", **node.sample(), **gpus.sample()})
     cost = round(time.process_time(), 4)
@@ -90,10 +90,10 @@ def sample(lines, node, gpus, ending, interval):
 
 
 class Ending:
-    """Detects the end of sampling: a signal, even one that arrives just before the wait, or the parent's end."""
+    """Detects that sampling must end: a signal arrives, even just before the wait, or the parent process ends."""
 
     NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    NOT_OURS = (signal.SIGUSR1, signal.SIGUSR2)  # sent to the job for its workers; they would end the sampler
+    NOT_OURS = (signal.SIGUSR1, signal.SIGUSR2)  # meant for workers; they would end the sampler
 
     def __init__(self):
         self._read, write = os.pipe()
@@ -107,20 +107,20 @@ class Ending:
             die_with_parent()
 
     def within(self, seconds):
-        """Return the signal that came within `seconds`, or None."""
+        """Return the name of the signal that arrives within `seconds`, or None."""
         ready, _, _ = select.select([self._read], [], [], max(0.0, seconds))
         return signal.Signals(os.read(self._read, 1)[0]).name if ready else None
 
 
 def die_with_parent():
-    """End this process when its parent dies, so that no sampler outlives a killed launcher (only on Linux)."""
+    """End this process when its parent dies, so that no sampler outlives a killed launcher. Works only on Linux."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def write(stream, value):
-    """Write a JSON line in one write, so that lines are complete even if the sampler is killed."""
+    """Write a JSON line with one system call, so that the line is complete even if the sampler is killed."""
     text = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     while text:
         text = text[stream.write(text) :]
@@ -130,7 +130,7 @@ def write(stream, value):
 
 
 class Node:
-    """The state of the machine from /proc. If a file is missing, its values are null."""
+    """The state of the node, read from /proc. If a file cannot be read, its values are null."""
 
     def __init__(self, name):
         self._name = name
@@ -163,7 +163,7 @@ class Node:
 
 
 def processor_ticks():
-    """Return the busy and all ticks since the machine started. User time already includes guest time."""
+    """Return the busy ticks and all ticks since the machine started. User time already includes guest time."""
     try:
         with (PROC / "stat").open() as stream:
             user, nice, system, idle, waiting, *others = map(int, stream.readline().split()[1:9])
@@ -174,7 +174,7 @@ def processor_ticks():
 
 
 def memory_bytes():
-    """Return the total and the available memory."""
+    """Return the total and the available memory in bytes."""
     found = {}
     try:
         with (PROC / "meminfo").open() as stream:
@@ -216,13 +216,13 @@ def find_gpus(path=None, wanted=None):
 def module_at(path):
     spec = importlib.util.spec_from_file_location("pynvml", path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["pynvml"] = module  # pynvml looks itself up here while it is loaded
+    sys.modules["pynvml"] = module  # pynvml looks for itself here while it is loaded
     spec.loader.exec_module(module)
     return module
 
 
 class Gpus:
-    """The GPUs of this node that are sampled, or the reason why no GPU is sampled."""
+    """The GPUs of this node that are sampled, or the reason why there are no such GPUs."""
 
     def __init__(self, why_none, nvml=None, gpus=()):
         self._why_none = why_none
@@ -250,7 +250,7 @@ class Gpus:
 
 
 def query(nvml, name, *arguments):
-    """Return the result of an NVML query, or None if this driver does not support the query."""
+    """Return the result of an NVML query, or None if this driver does not support it."""
     try:
         answer = getattr(nvml, name)(*arguments)
     except (AttributeError, nvml.NVMLError):
@@ -259,7 +259,7 @@ def query(nvml, name, *arguments):
 
 
 class Gpu:
-    """One GPU. Unsupported values are null. If a GPU is lost, every later sample names it."""
+    """One GPU. Values that it does not report are null. If the GPU is lost, every later sample contains the error."""
 
     def __init__(self, nvml, index):
         self.index = index
@@ -291,12 +291,12 @@ class Gpu:
         return found.decode(errors="replace") if isinstance(found, bytes) else found
 
     def remapped_rows(self):
-        """Return how many memory rows were remapped, for correctable and for uncorrectable errors."""
+        """Return how many memory rows were remapped because of correctable or uncorrectable errors."""
         found = self._query("nvmlDeviceGetRemappedRows")
         return None if found is None else sum(found[:2])
 
     def row(self):
-        """Return the values of COLUMNS, in order; None if the GPU no longer answers any query."""
+        """Return the values of COLUMNS in order; None if the GPU is lost."""
         if self._handle is None:
             return None
         self.error = None
@@ -318,6 +318,6 @@ class Gpu:
 
 
 if __name__ == "__main__":
-    # Nothing may be imported from this folder, because a module here could shadow the standard library.
+    # Remove this folder from the import path, because its modules could shadow those of the standard library.
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
     sys.exit(main(sys.argv[1:]))

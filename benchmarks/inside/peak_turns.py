@@ -1,7 +1,7 @@
-"""Times interleaved matmuls inside a framework's environment. The peak programs of all backends share this part.
+"""Time interleaved matmuls inside a framework's environment. The peak programs of all backends use this module.
 
 It is loaded by its path and uses only the standard library. Each program defines a `Device`, which makes matmuls and
-times their calls. All matmuls of a precision run alternately, so a slow moment of the machine affects all of them.
+times calls of them. The matmuls of a precision run in turns, so a slow moment of the machine affects all of them.
 """
 
 import argparse
@@ -16,34 +16,34 @@ from pathlib import Path
 from typing import Any
 
 MOST_CALLS = 2**16
-ENOUGH_SECONDS = 0.02  # calls that take at least this long give a reliable time per call
+ENOUGH_SECONDS = 0.02  # calls that take at least this long in total give a reliable time per call
 FIRST_LINE = 300
 
-Timed = Callable[[int], float]  # number of calls -> seconds until all calls are complete
+Timed = Callable[[int], float]  # number of calls -> seconds until all of them are complete
 Shape = dict[str, Any]  # the fields of a peaks.MatmulShape
 
 TYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 
 
 class Device:
-    """The device of a backend's program, which can time matmuls."""
+    """The device of a backend's program. It makes matmuls whose calls can be timed."""
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
         self.on_cpu = platform == "cpu"
-        self.notes: list[str] = []  # remarks about the rates for the reader
+        self.notes: list[str] = []  # remarks about the rates for the user
 
     def facts(self) -> dict[str, Any]:
-        """Return device_kind, platform, versions and threads of a peaks.PeakReport."""
+        """Return the fields device_kind, platform, versions and threads of a peaks.PeakReport."""
         raise NotImplementedError
 
     def matmul(self, dtype: str, shape: Shape) -> Timed:
-        """Return a matmul with its matrices allocated. Raise RuntimeError if the framework does not support it."""
+        """Return a function that times a matmul. Raise RuntimeError if the framework does not support the matmul."""
         raise NotImplementedError
 
 
 def main(device_on: Callable[[str], Device], argv: list[str]) -> None:
-    """Run `--platform=cuda FOLDER`: read request.json, measure, and write report.json atomically."""
+    """Read request.json, measure, and write report.json atomically. The arguments are `--platform=cuda FOLDER`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--platform", required=True)
     parser.add_argument("folder", type=Path)
@@ -60,13 +60,13 @@ def main(device_on: Callable[[str], Device], argv: list[str]) -> None:
 
 
 def measure(request: dict[str, Any], device: Device) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the rates of every shape and precision, and for each precision without rates, the reason."""
+    """Return the rates of all shapes and precisions, and precision -> why it has no rates."""
     rates: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for dtype in request["dtypes"]:
         try:
             rates += _rates_of(dtype, request, device)
-        except RuntimeError as error:  # both frameworks raise it without memory or without a kernel
+        except RuntimeError as error:  # frameworks raise this if memory or a kernel is missing
             refused[dtype] = f"{type(error).__name__}: {first_line(error)}"
     return rates, refused
 
@@ -86,7 +86,7 @@ def _rates_of(dtype: str, request: dict[str, Any], device: Device) -> list[dict[
 
 
 def _calls_a_turn(timed: Timed, turn_seconds: float) -> int:
-    """Return the number of calls per turn, from the time per call. The first call is a warm-up."""
+    """Return how many calls take one turn. The time per call is measured after a first call as warm-up."""
     _seconds(timed, 1)
     calls = 1
     while (seconds := _seconds(timed, calls)) < min(ENOUGH_SECONDS, turn_seconds) and calls < MOST_CALLS:
@@ -102,18 +102,18 @@ def _seconds(timed: Timed, calls: int) -> float:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a framework's message, which may be very long."""
+    """Return the first line of a framework's message, because the whole message may be very long."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:FIRST_LINE] if lines else "no reason was given"
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use. On a CPU, a framework uses all of them."""
+    """Return how many cores this process may use. On a CPU, a framework uses all of them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def die_with_parent() -> None:
-    """End this process when its parent dies, so that no measurement outlives a killed launcher (only on Linux)."""
+    """End this process when its parent dies, so that no measurement outlives a killed launcher. Only for Linux."""
     set_parent_death_signal = 1
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

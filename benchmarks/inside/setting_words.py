@@ -1,19 +1,19 @@
-"""List the settings of a framework with their types, read from the annotations of its classes.
+"""List the settings of a framework with their types, which come from the annotations of its classes.
 
-If a backend changes its pins, its list_settings.py loads this file by path in the framework's environment.
+After a backend's pins change, its list_settings.py runs in the framework's environment and loads this file by path.
 """
 
 import types
 import typing
 from collections.abc import Iterator, Mapping
 
-# The type of a union is the first of these words that it contains, because text and floats can hold the others.
+# The type of a union is the first of these words that fits one of its members: a text or a float can hold the others.
 WORDS = ("str", "float", "int", "bool", "list", "dict")
 SCALARS: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 def word_of(annotation: object, known: Mapping[type, str]) -> str | None:
-    """Return the word for an annotation, or None. `known` maps classes to words, also for their subclasses."""
+    """Return the word for an annotation, or None. `known` maps a class and its subclasses to a word."""
     found = set(_words_of(annotation, known))
     return next((word for word in WORDS if word in found), None)
 
@@ -32,7 +32,7 @@ def _words_of(annotation: object, known: Mapping[type, str]) -> Iterator[str]:
 
 
 def show(title: str, program: str, settings: Mapping[str, str]) -> None:
-    """Print the file of settings."""
+    """Print the file that lists the settings."""
     print(f"# {title}, with its type.\n# Made by {program}; do not edit.")
     for name in sorted(settings):
         print(f"{name}: {settings[name]}")

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(EXIT_REFUSED)
-    # A worker asks the kernel to end it with its parent. Under nsys, the parent is only a thread, so nsys asks.
+    # A worker asks the kernel to end it when its parent ends. Under nsys, its parent is only a thread, so nsys asks.
     if os.environ.pop(DIE_WITH_PARENT, None):
         set_parent_death_signal = 1
         with contextlib.suppress(OSError, AttributeError):
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    cut = argv.index("--")  # the program may have another `--`
+    cut = argv.index("--")  # the program's own arguments may contain another `--`
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", required=True, type=ranks_of, help="such as 0,1,8-15")
     parser.add_argument("--output", required=True, help="report without extension; %%q{NAME} becomes NAME's value")
@@ -73,9 +73,9 @@ def ranks_of(text: str) -> set[int]:
 
 
 def numbers_of_this_task(rank: int) -> dict[str, str]:
-    """Return Slurm's variables of this task, or replacements outside Slurm.
+    """Return Slurm's variables for this task, or replacements outside Slurm.
 
-    A shell inside an allocation also has such variables, and every task that it starts inherits them.
+    A shell inside an allocation has such variables too, and passes them on to every task that it starts.
     """
     ours = os.environ.get("SLURM_PROCID") == str(rank)
     return {
@@ -90,9 +90,9 @@ def numbers_of_this_task(rank: int) -> dict[str, str]:
 
 
 def nsys_options(options: argparse.Namespace, rank: int) -> list[str]:
-    """Return the options of NVIDIA's own recipes; kernels inside a CUDA graph are recorded one by one."""
+    """Return the options of NVIDIA's own recipes. nsys then records each kernel of a CUDA graph."""
     numbers = numbers_of_this_task(rank)
-    # nsys replaces %q{VARIABLE} itself, but outside Slurm these variables do not exist.
+    # nsys can replace %q{VARIABLE} itself, but outside Slurm these variables do not exist.
     output = re.sub(
         r"%q\{(\w+)\}", lambda found: numbers.get(found[1]) or os.environ.get(found[1], ""), options.output
     )
@@ -103,7 +103,7 @@ def nsys_options(options: argparse.Namespace, rank: int) -> list[str]:
     else:
         found += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         found += ["-t", "cuda,nvtx", "--cuda-graph-trace=node"]
-    # The first recorded task of a node reads the counters of all its GPUs. Tasks are numbered node by node.
+    # The first task of a node that is recorded samples all GPUs of the node. Tasks are numbered node by node.
     first = min(one for one in options.ranks if one >= rank - int(numbers["SLURM_LOCALID"]))
     if options.gpu_metrics and rank == first:
         found.append("--gpu-metrics-devices=all")

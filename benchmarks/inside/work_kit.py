@@ -1,7 +1,7 @@
-"""Common code of the work programs inside a framework's environment: cases, perturbed weights, arrays.
+"""The common code of work programs, which run in a framework's environment: cases, perturbed weights, arrays.
 
-A program loads this file by its path and otherwise imports only the standard library and numpy. The launcher imports
-it as well, so that both sides use the same names of arrays. work.py defines the request and the report.
+A program loads this file by its path, and otherwise imports only the standard library and numpy. The launcher imports
+the file too, so that both use the same names of arrays. work.py defines the request and the report.
 """
 
 import argparse
@@ -29,18 +29,18 @@ TARGETS = "targets"
 NORM_SPREAD = 0.3
 QUERY_GAIN = 4.0
 ADAPTER_SPREAD = 0.05
-ADAPTER_ENDS = ("_a", "_b")  # suffixes of the names of an adapter's two matrices
-THETA_DIGITS = 6  # digits of theta that can be recovered from a table in float32
+ADAPTER_ENDS = ("_a", "_b")  # the names of an adapter's two matrices end with these
+THETA_DIGITS = 6  # float32 tables determine theta to this many digits
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
 
 def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array]) -> tuple[Any, Arrays]:
-    """Return the report and the arrays of a case: one pass over the first batch, then the training on all batches.
+    """Return the report and the arrays of a case: one pass over the first batch, then training on all batches.
 
-    `training` wraps the model that the framework builds for a run. Weights have the neutral names of work.py. Its
-    methods: weights(); begin(weights, inputs, targets) -> batches for the framework; look(batch) -> logits, loss and
+    `training` wraps the model that the framework builds for a run. Its weights have the neutral names of work.py.
+    Methods: weights(); begin(weights, inputs, targets) -> the framework's batches; look(batch) -> logits, loss and
     gradients with the framework's names; neutral(gradients); facts() -> `parameters`, and the `settings` of the built
     modules; flops(batch); step(number, batch) -> loss and gradient norm.
     """
@@ -56,14 +56,14 @@ def train_case(training: Any, case: Mapping[str, Any], given: Mapping[str, Array
     }
     trained: Arrays = {}
     for number, batch in enumerate(batches):
-        trained = training.weights()  # after the loop: the weights before the last update
+        trained = training.weights()  # in the end, the weights before the last update
         report["steps"].append(training.step(number, batch))
     of_look = {**prefixed(GRADIENT, training.neutral(gradients)), LOGITS: logits}
     return report, {**prefixed(WEIGHT, weights), **of_look, **prefixed(TRAINED, trained)}
 
 
 def parse(argv: list[str], *more: str) -> argparse.Namespace:
-    """Return the options. `more` has the names of additional options, which are whole numbers."""
+    """Return the parsed options. `more` contains the names of additional options, whose values are whole numbers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     for name in more:
@@ -78,7 +78,7 @@ def run(
     train: Callable[[dict[str, Any], Arrays], Any],
     notes: Callable[[], list[str]],
 ) -> None:
-    """Train the cases in the folder's request one by one. `train` returns a report and arrays, `notes` the notes."""
+    """Train the cases of the request one by one. `train` returns the report and arrays of a case."""
     started = time.monotonic()
     request = json.loads((folder / REQUEST).read_bytes())
     cases = {}
@@ -93,7 +93,7 @@ def run(
         "seconds": time.monotonic() - started,
         "notes": notes(),
     }
-    # The report is written last and atomically, so if it exists, all arrays exist.
+    # The report is written last and atomically. If it exists, all arrays exist.
     unfinished = folder / f"{REPORT}.part"
     unfinished.write_text(json.dumps(found))
     unfinished.replace(folder / REPORT)
@@ -105,12 +105,12 @@ def read(path: Path) -> Arrays:
 
 
 def write(path: Path, arrays: Mapping[str, Array]) -> None:
-    # Because the names are not known in advance, numpy's types assume that one may be an option of savez.
+    # numpy's types assume that an unknown name may be an option of savez.
     np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]
 
 
 def unprefixed(arrays: Mapping[str, Array], prefix: str) -> Arrays:
-    """Return the arrays whose names have the prefix, with the prefix removed."""
+    """Return the arrays whose names have the prefix, under their names without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
@@ -119,25 +119,25 @@ def prefixed(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
 
 
 def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: Callable[[], Arrays]) -> Arrays:
-    """Return the initial weights of a case: the given weights, or its own weights, perturbed."""
+    """Return the initial weights of a case: either the given weights, or the program's own weights, perturbed."""
     seed = case["perturb_seed"]
     if seed is None:
         return unprefixed(given, WEIGHT)
     weights = perturb_weights(own(), seed)
-    if case.get("dtype") == "bf16":  # so that the first rounding does not make a difference
+    if case.get("dtype") == "bf16":  # otherwise the first rounding would differ between backends
         weights = {name: rounded_to_bf16(array) for name, array in weights.items()}
     return weights
 
 
 def rounded_to_bf16(array: Array) -> Array:
-    """Return the array rounded to the nearest bf16 numbers (ties to even), as float32."""
+    """Return the array as float32 values that are rounded to the nearest bf16 number (ties to even)."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def perturb_weights(weights: Mapping[str, Array], seed: int) -> Arrays:
-    """Return perturbed weights, because norm scales of 1, uniform attention and adapters of 0 would hide errors."""
+    """Return perturbed weights. Without this, norm scales of 1, uniform attention and zero adapters hide errors."""
     numbers = np.random.default_rng(seed)
     found = {}
     for name, array in sorted(weights.items()):
@@ -158,13 +158,13 @@ def gradient_norm(gradients: Mapping[str, Array]) -> float:
 
 
 def common(found: Iterable[Any]) -> Any:
-    """Return the value that all parts of a model share, or all values as text if they differ."""
+    """Return the value that all parts of a model share. If their values differ, return all values as text."""
     values = sorted(set(found))
     return values[0] if len(values) == 1 else ", ".join(map(str, values)) or "none"
 
 
 def rope_of(wavelengths: Array) -> dict[str, Any]:
-    """Return theta of a RoPE table, theta ** (2 i / d), and whether the table differs from that formula."""
+    """Return the theta of a RoPE table, and whether the table differs from theta ** (2 i / d)."""
     half = len(wavelengths)
     theta = float(wavelengths[-1]) ** (half / (half - 1))
     plain = theta ** (np.arange(half) / half)

@@ -1,6 +1,6 @@
-"""Common code of the workers inside a framework's environment: events, step records, assertions, the end of a run.
+"""The common code of workers, which run in a framework's environment: events, steps, assertions, the end of a run.
 
-A worker loads this file by its path and imports nothing else of Stepmark. This file uses only the standard library,
+A worker loads this file by its path, and imports nothing else of Stepmark. This file uses only the standard library,
 so the environments of frameworks do not need Stepmark's packages.
 """
 
@@ -28,7 +28,7 @@ RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the
 
 
 class EventFile:
-    """Appends JSON lines to a file, each in one write, so that lines are complete even if the worker is killed."""
+    """Appends JSON lines to a file, each with one write, so that lines are complete even if the worker is killed."""
 
     def __init__(self, path):
         self._path = Path(path)
@@ -38,13 +38,13 @@ class EventFile:
     def write(self, event, **fields):
         line = (json.dumps({"event": event, **fields}) + "\n").encode()
         if self._cut:
-            line = b"\n" + line  # the disk was full, and the previous line is incomplete
+            line = b"\n" + line  # an earlier write failed on a full disk and left an incomplete line
         self._cut = True
         try:
             while line:
                 line = line[os.write(self._fd, line) :]
         except OSError as error:
-            # On a full disk, no file can be written, but a link can be made. Its target is the reason.
+            # On a full disk, files cannot be written, but a link can often be made. Its target is the reason.
             with contextlib.suppress(OSError):
                 self._path.with_name("could-not-write").symlink_to(error.strerror)
             raise
@@ -52,7 +52,7 @@ class EventFile:
 
 
 class StepRecorder:
-    """Records every step with its measured seconds, and remembers problems that invalidate the run."""
+    """Records every step with its time, and remembers problems that make the run invalid."""
 
     def __init__(self, events):
         self._events = events
@@ -70,15 +70,15 @@ class StepRecorder:
 
     def start(self):
         self._start = self._last_end = time.perf_counter()
-        # The seconds of steps start here. The time of day relates them to the samples of the machine.
-        host = os.environ.get("SLURMD_NODENAME") or platform.node()  # the name of the node in Slurm
+        # The time of steps is measured from here. The Unix time relates the steps to the machine's samples.
+        host = os.environ.get("SLURMD_NODENAME") or platform.node()  # Slurm's name of the node
         host = host.encode(errors="surrogateescape").decode(errors="backslashreplace")  # JSON needs valid UTF-8
         self._events.write("started", unix_seconds=time.time(), host=host)
 
     def record(self, step, end, loss, gradient_norm, excluded_because=None, other_losses=None, **framework):
-        """Record a step that ended at `end` of time.perf_counter(). `framework` has values from the framework.
+        """Record a step that ended at `end` (of time.perf_counter()). `framework` has the framework's own values.
 
-        If the loss is None, another rank has it. `excluded_because` names other work that was done during the step.
+        If `loss` is None, only another rank knows it. `excluded_because` names other work during the step.
         `other_losses` has the terms of the trained loss that `loss` excludes.
         """
         seconds, self._last_end = end - self._last_end, end
@@ -104,7 +104,7 @@ class StepRecorder:
         )
 
     def failures(self):
-        """Return the failed assertions. If there are any, the run completed, but its metrics are not valid."""
+        """Return the assertions that failed. If any failed, the run completed, but its metrics are not valid."""
         found = []
         if self.steps == 0:
             found.append("no step was trained")
@@ -123,8 +123,8 @@ class StepRecorder:
 class AdapterProof:
     """Proof that training changed only the adapters.
 
-    Before the first and after the last step, a worker passes the checksums of all adapters and frozen weights by
-    name. The step times do not include this.
+    A worker passes name -> checksum for all adapters and all frozen weights, before the first and after the last
+    step. The step times do not include this.
     """
 
     def __init__(self, rank=0):
@@ -137,7 +137,7 @@ class AdapterProof:
         self._before = {"adapters": adapters, "frozen": frozen}
 
     def finish(self, adapters, frozen, without_gradient=()):
-        """Compare the checksums. `without_gradient`: adapters that had no gradient in the last step, if known."""
+        """Compare the checksums. `without_gradient`: the adapters that had no gradient in the last step, if known."""
         self.failures = []
         unchanged = [name for name, bits in adapters.items() if bits == self._before["adapters"].get(name)]
         changed = [name for name, bits in frozen.items() if bits != self._before["frozen"].get(name)]
@@ -162,10 +162,10 @@ class AdapterProof:
 
 
 class Slowdown:
-    """Makes every step (1 + fraction) times as long, by a sleep at its end (--inject_slowdown).
+    """Makes every step (1 + fraction) times as long by a sleep at its end (--inject_slowdown).
 
-    Ranks wait for one another in a step, so only rank 0 sleeps (see `slowdown`). If all ranks slept, the wait for the
-    others would count as step time, and with a fraction of 1 or more, steps would grow without limit.
+    In each step, ranks wait for one another, so only rank 0 sleeps (see `slowdown`). If all ranks slept, the wait
+    would be part of the step time, and with a fraction of 1 or more, steps would become longer without limit.
     """
 
     def __init__(self, fraction):
@@ -176,7 +176,7 @@ class Slowdown:
         self._took = 0.0
 
     def end_of_step(self, end):
-        """Sleep after a step that ended at `end`, and return the time after that. The first step has no sleep."""
+        """Sleep after a step that ended at `end`, and return the new time. The first step has no sleep."""
         if self.fraction and self._last_end is not None:
             own = end - self._last_end
             time.sleep(self.fraction * own)
@@ -195,12 +195,12 @@ class Slowdown:
 
 
 def slowdown(options):
-    """Return the slowdown of this rank. Ranks wait for one another, so only rank 0 is slowed."""
+    """Return the slowdown of this rank. Only rank 0 is slowed down, because the other ranks wait for it."""
     return Slowdown(options.inject_slowdown if options.rank == 0 else 0.0)
 
 
 def load(path):
-    """Load a file next to the worker as a module; the worker's folder is not on the import path."""
+    """Load a file next to the worker as a module, because the worker's folder is not on the import path."""
     spec = importlib.util.spec_from_file_location(f"stepmark_{Path(path).stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -223,7 +223,7 @@ def installed_versions(names):
 
 
 def add_options(parser):
-    """Add the options that every worker accepts. Rank and coordinator come from the site."""
+    """Add the options that every worker has. The site sets the rank and the coordinator in the environment."""
     parser.add_argument("--events_dir", required=True)
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--devices", type=int, required=True)
@@ -249,16 +249,16 @@ def numbers_of(text):
 
 
 def reason_against_disturbed(options):
-    """Return a function that returns, for the number of a step, the reason why the step cannot count, or None."""
+    """Return a function: number of a step -> why the step must be excluded, or None."""
     disturbed = numbers_of(options.disturbed_steps)
     return lambda step: "profiler" if step in disturbed else None
 
 
 def run(options, train, failures, events, notes=list):
-    """Train, record how it ended, and return the exit code. `failures` and `notes` are called at the end."""
+    """Train, record how training ended, and return the exit code. `failures` and `notes` are called at the end."""
     if os.environ.get("STEPMARK_DIE_WITH_PARENT"):
         die_with_parent()
-    # SIGUSR2 prints the stacks of a hanging rank to its log, in C, even while Python waits for a collective.
+    # SIGUSR2 makes C code print the stacks of a hanging rank to its log, even while Python waits in a collective.
     faulthandler.register(signal.SIGUSR2, all_threads=True)
 
     def say_end(status, message):
@@ -266,7 +266,7 @@ def run(options, train, failures, events, notes=list):
         events.write("end", rank=options.rank, status=status, message=message[:2000], failures=found, notes=notes())
 
     def stop(_number, _frame):
-        # An exception could be lost in the interrupted code, as in jax's garbage collection hook. So exit at once.
+        # Exit at once, because the interrupted code, such as jax's garbage collection hook, could lose an exception.
         say_end("interrupted", "a signal stopped the worker")
         os._exit(EXIT_INTERRUPTED)
 
@@ -294,7 +294,7 @@ def events_of(options):
 
 
 class CheckFailure(Exception):
-    """The reason why a job cannot run on this node: what, why, and what to do next."""
+    """Raised if a job cannot run on this node. It contains the problem, the reason, and what to do next."""
 
     def __init__(self, what, why, next_step):
         super().__init__(f"{what}; {why}" if why else what)
@@ -303,7 +303,7 @@ class CheckFailure(Exception):
 
 @contextlib.contextmanager
 def checking(what, next_step):
-    """Turn every error inside the block into a CheckFailure with the error as the reason."""
+    """Turn an error inside the block into a CheckFailure with this error as the reason."""
     try:
         yield
     except CheckFailure:
@@ -314,7 +314,7 @@ def checking(what, next_step):
 
 
 def run_check(look, events):
-    """Print the result of `look`, or the reason of its failure, as the last line; return the exit code."""
+    """Call `look`, print its result or the reason of its failure as the last line, and return the exit code."""
     try:
         with checking("the check itself failed", "python launch/doctor.py logs results/RUN"):
             line, status, message = f"ok {json.dumps(look())}", "done", ""
@@ -328,9 +328,9 @@ def run_check(look, events):
 
 
 def check_devices(found, expected, names, *, alone=False):
-    """Refuse if the task of a check does not see the number and kind of devices that the plan has on the node.
+    """Raise CheckFailure if the check does not see the number and kind of devices that the plan needs on the node.
 
-    A process with one GPU selects it by number. A process with `alone` uses all devices that it sees.
+    With `alone`, more devices are also refused, because a process that does not select a GPU would use all of them.
     """
     kinds = ", ".join(sorted(set(found)))
     if len(found) < expected or (alone and len(found) > expected):
@@ -346,7 +346,7 @@ def check_devices(found, expected, names, *, alone=False):
 
 
 def leave(exit_code):
-    """End the process. A failed rank exits at once, because its exit handlers could wait for other ranks."""
+    """End the process. A rank that failed exits at once, because its exit handlers could wait for other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
     if exit_code:
@@ -355,14 +355,14 @@ def leave(exit_code):
 
 
 def die_with_parent():
-    """End this process when its parent dies, so that no worker outlives a killed launcher (only on Linux)."""
+    """End this process when its parent dies, so that no worker outlives a killed launcher. Works only on Linux."""
     set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def in_a_fork(log, work):
-    """Run work() in another process, which writes to the log. Return its exit code, or minus the signal's number."""
+    """Run work() in a new process that writes to `log`. Return the exit code, or minus the number of a signal."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -382,9 +382,9 @@ def in_a_fork(log, work):
 
 
 def do_jobs(about, doing, prepare, do):
-    """Run each job of a file in its own folder, for a program that compiles or traces steps. Return the exit code.
+    """Run each job in a file in its own folder, for a program that compiles or traces steps. Return the exit code.
 
-    `prepare(jobs)` imports the framework. `do(job, folder)` then forks, and returns the exit code of the new process.
+    `prepare(jobs)` imports the framework. `do(job, folder)` runs the job in a fork, and returns its exit code.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--folder", required=True, help="the folder that gets a folder for each job")
@@ -406,7 +406,7 @@ def do_jobs(about, doing, prepare, do):
 
 
 def write_report(folder, report):
-    """Write a job's report at once, so that a killed program leaves none or a complete one."""
+    """Write a job's report atomically, so that a killed program leaves either a complete report or none at all."""
     unfinished = folder / "report.json.part"
     unfinished.write_text(json.dumps(report))
     unfinished.replace(folder / "report.json")
