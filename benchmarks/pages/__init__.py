@@ -1,1 +1,1 @@
-"""Reports: one HTML file for a run, a comparison, a sweep or a night. It needs no network."""
+"""Make reports: one HTML file, which needs no network, for a run, a comparison, a sweep or a night."""

@@ -1,4 +1,4 @@
-"""The page of a comparison: the differences, the verdict, the likely causes, and what was refused. Pure."""
+"""Make the page of a comparison: the differences, the verdict, the likely causes, and what was refused. Pure."""
 
 from benchmarks.compare.text import (
     HEADINGS,
@@ -62,7 +62,7 @@ def _tone(one: Difference) -> Tone:
 
 
 def _causes(comparison: Comparison) -> list[Block]:
-    """Return the table of causes, the most likely first, with the reasons for their ranks; empty if not explained."""
+    """Return the table of causes, most likely first, each with the reason for its rank; empty without --explain."""
     if comparison.causes is None:
         return []
     rows = [

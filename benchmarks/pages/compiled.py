@@ -1,6 +1,6 @@
-"""The page of a compiled step: the memory of a device, the collectives, and how the time is spent. Pure.
+"""Make the page of a compiled step: the memory of a device, the collectives, and the time of a step. Pure.
 
-The tables come from the text report (benchmarks/compilation/compiled_report.py and variants.py).
+The tables are those of the text report (benchmarks/compilation/compiled_report.py and variants.py).
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from benchmarks.text import bytes_text, title
 
 
 def compiled_parts(programs: variants.Programs, failed: Mapping[str, StepmarkError]) -> list[Part]:
-    """Return a part for each program; if there are several, their comparison comes first."""
+    """Return a part for each program. If there are several programs, the first part compares them."""
     if len(programs) + len(failed) == 1:
         return [part_of(program) for program in programs.values()]
     several = [part_of(program, f"program-{number}", name) for number, (name, program) in enumerate(programs.items())]

@@ -1,8 +1,8 @@
 """Draw matplotlib figures as inline SVG. Text stays text, and equal input gives equal bytes.
 
-matplotlib has only fixed colours, so a plot is drawn with placeholder colours. Each becomes a variable of page.css,
-so the plot follows the light, dark and print style of the page. pyplot and its global state are never used. Phones
-and desktops get the same drawing: it is narrow, and scales with its column.
+matplotlib has only fixed colours, so it draws a plot with placeholder colours. Each placeholder is then replaced with
+a variable of page.css, so the plot follows the light, dark or print style of the page. pyplot and its global state
+are not used. Phones and desktops get the same drawing, which is narrow and scales with its column.
 """
 
 import io
@@ -33,12 +33,12 @@ VARIABLES = {
 INK, MUTED, LINE, BLUE, GOOD, BAD, WARM, VIOLET, PAPER = VARIABLES
 TONE_COLOURS: dict[Tone, str] = {"good": GOOD, "bad": BAD, "warm": WARM, "muted": MUTED, "": INK}
 
-WIDTH = 500  # width of a plot in CSS pixels before scaling; its text is readable on a phone
-WIDE = 1000  # width of a plot that fills the page; on a phone it can be scrolled sideways
+WIDTH = 500  # the width of a plot in CSS pixels before scaling, so that its text is readable on a phone
+WIDE = 1000  # the width of a plot across the page, which scrolls sideways on a phone
 SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text, not outlines
-    "svg.hashsalt": "stepmark",  # the same ids every time
-    "text.parse_math": False,  # a dollar sign does not start a formula
+    "svg.fonttype": "none",  # keep text as text instead of outlines
+    "svg.hashsalt": "stepmark",  # make ids reproducible
+    "text.parse_math": False,  # a dollar sign must not start a formula
     "axes.formatter.useoffset": False,  # no "+1.2e-2" above an axis
     "font.size": 13.5,
     "axes.titlesize": 13.5,
@@ -83,14 +83,14 @@ def plot(
     keys: Sequence[Key] = (),
     width: int = WIDTH,
 ) -> Plot:
-    """Draw a plot. `name` must be unique on the page; `says` describes the plot in words."""
+    """Draw a plot. `name` must be unique on the page. `says` describes the plot to readers who cannot see it."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     left, right, top, bottom = margins or Margins()
     box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
     stream = io.StringIO()
-    with mpl.rc_context(), warnings.catch_warnings():  # only Stepmark's settings, not the user's matplotlibrc
+    with mpl.rc_context(), warnings.catch_warnings():  # ignore the user's matplotlibrc
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)
@@ -111,7 +111,7 @@ _COLOUR = re.compile("|".join(VARIABLES))
 
 
 def _inline(svg: str, name: str, heading: str, says: str) -> Markup:
-    """Return the drawing in a new <svg> element with a title and a description for screen readers."""
+    """Return the drawing in a new <svg> element that has a title and a description for screen readers."""
     root, body = _STYLE.sub("", svg[svg.index("<svg") :]).removesuffix("</svg>\n").split(">", 1)
     view = re.findall(r'viewBox="[^"]*"', root)[0]
     body = re.sub(r">\s+<", "><", _TAG.sub(lambda match: _tag(match[0], name), body).strip())
@@ -121,7 +121,7 @@ def _inline(svg: str, name: str, heading: str, says: str) -> Markup:
 
 
 def _tag(tag: str, name: str) -> str:
-    """Return a tag with unique names and with colours of the page. Text between tags is not changed."""
+    """Return a tag with unique ids and with colours of the page. The text between tags does not change."""
     tag = _ID.sub(lambda match: f"{match[1]}{name}-", _FONT.sub("", tag))
     return _COLOUR.sub(lambda match: f"var({VARIABLES[match[0]]})", tag).replace("xlink:href", "href")
 
@@ -130,12 +130,12 @@ def _tag(tag: str, name: str) -> str:
 
 
 def seconds_axis(seconds: float) -> tuple[float, str]:
-    """Return the factor from seconds to the unit of an axis, and the unit."""
+    """Return the factor from seconds to the unit of an axis, and the name of the unit."""
     return (1.0, "seconds") if seconds >= 1 else (1e3, "milliseconds")
 
 
 class Interval(NamedTuple):
-    """A difference in percent with its interval. A difference without an interval is drawn as a dot."""
+    """A difference in percent with its interval. Without an interval, it is drawn only as a dot."""
 
     name: str
     percent: float
@@ -145,7 +145,7 @@ class Interval(NamedTuple):
 
 
 def forest_plot(rows: Sequence[Interval], name: str, heading: str, says: str, axis: str) -> list[Plot]:
-    """Return a plot with a row for each difference and its interval; empty if there are no rows."""
+    """Return a plot with one row per difference, which shows its interval; an empty list without rows."""
     if not rows:
         return []
     margins = Margins(left=16, top=8)
@@ -161,7 +161,7 @@ def _forest(axes: "Axes", rows: Sequence[Interval], axis: str) -> None:
     axes.set_xlim(1.08 * min(ends), 1.08 * max(ends))
     axes.set_ylim(-len(rows) + 0.5, 0.75)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
-    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}  # so that the text is readable on top of lines
+    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}  # makes the text readable on top of lines
     for place, row in enumerate(rows):
         colour = TONE_COLOURS[row.tone]
         if row.low is not None and row.high is not None:

@@ -1,4 +1,4 @@
-"""Read runs, sweeps and nights, and write one HTML file about them."""
+"""Read runs, sweeps and nights, and write one HTML file about all of them."""
 
 import contextlib
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ from benchmarks.text import printable_lines
 LAST_LINES = 40
 TAIL_BYTES = 64 << 10
 OUR_PAGE = b'<meta name="generator" content="Stepmark '
-WITHIN_BYTES = 4096  # a page has its mark in the first bytes
+WITHIN_BYTES = 4096  # the mark of a page is in this many first bytes
 
 
 def write_html(places: list[str], output: Path) -> int:
-    """Write one HTML file about the runs, sweeps and nights in `places`. If one cannot be read, write nothing."""
+    """Write one HTML file about the runs, sweeps and nights in `places`. If one cannot be read, write no file."""
     refuse_place(output)
     parts = [part_of(Path(place), f"report-{number}") for number, place in enumerate(places, 1)]
     write_page(page(*parts), output)
@@ -42,14 +42,14 @@ def write_html(places: list[str], output: Path) -> int:
 
 
 def write_page(html: str, output: Path) -> None:
-    """Write the page atomically, and make its folder if it is missing."""
+    """Write the page atomically. If its folder is missing, create it."""
     refuse_place(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, html.encode())
 
 
 def refuse_place(output: Path) -> None:
-    """Raise RequestError if the output exists and is not an earlier page."""
+    """Raise RequestError if the output exists but is not a page of Stepmark."""
     if output.is_dir() or (output.exists() and not _is_our_page(output)):
         what = "the file exists and is not a page of Stepmark"
         raise RequestError(what, where=str(output), why="choose another name, such as page.html")
@@ -62,7 +62,7 @@ def _is_our_page(path: Path) -> bool:
 
 
 def part_of(place: Path, key: str) -> Part:
-    """Return the part of the page for a run, a sweep, a comparison or a night."""
+    """Return the part of the page about one run, sweep or night."""
     if not place.exists():
         raise _cannot_be_shown("the file or folder does not exist", place)
     if place.is_dir():
@@ -87,7 +87,7 @@ def _cannot_be_shown(what: str, place: Path) -> RequestError:
 
 
 def material_of(folder: RunFolder) -> RunMaterial:
-    """Return the data for the page of a run."""
+    """Return the data that the page of a run shows."""
     if not (folder.path / BENCHMARK).exists():
         raise _cannot_be_shown("this is not a run's folder", folder.path)
     if not (folder.path / RESULT).exists():
@@ -110,7 +110,7 @@ def material_of(folder: RunFolder) -> RunMaterial:
 
 
 def _diagnosis(folder: RunFolder) -> list[tuple[str, str]]:
-    """Return the doctor's findings on a failed run, without possible secrets."""
+    """Return what the doctor found in the logs of a failed run, without possible secrets."""
     from benchmarks.doctor.text import rows
     from benchmarks.runs.diagnosing import diagnosis_of_run
 
@@ -121,7 +121,7 @@ def _diagnosis(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def scrubbed(value: Any, known: Known | None = None) -> Any:
-    """Return the data without anything that looks like a secret, at any depth."""
+    """Return the data with everything that looks like a secret hidden, at any depth."""
     known = shell_secrets() if known is None else known
     if isinstance(value, str):
         return cleaned(value, known)
@@ -136,7 +136,7 @@ def scrubbed(value: Any, known: Known | None = None) -> Any:
 
 
 def cleaned(text: str, known: Known | None = None) -> str:
-    """Return the text without secrets and without characters that move the cursor of a terminal."""
+    """Return the text without secrets, and without characters that move the cursor of a terminal."""
     hidden = hidden_in_log(text.encode(errors="backslashreplace"), known).decode(errors="backslashreplace")
     return printable_lines(hidden)
 
@@ -145,7 +145,7 @@ def cleaned(text: str, known: Known | None = None) -> str:
 
 
 def log_tails(folder: RunFolder, result: Result) -> Iterator[LogTail]:
-    """Yield the ends of two logs: of the failed rank (or rank 0) in the last attempt, and of the job."""
+    """Yield the last lines of the failed rank's logs in the last attempt (or of rank 0), and of the job's log."""
     rank = result.attempts[-1].rank if result.attempts else None
     logs = folder.attempt_dir(max(folder.attempts(), default=0)).glob(f"*/rank-{rank or 0}.log")
     for path in [*sorted(logs), *folder.job_output()[-1:]]:
@@ -157,7 +157,7 @@ def _tail(path: Path, name: str) -> LogTail:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - TAIL_BYTES))
         text = without_colours(stream.read()).replace(b"\r", b"\n")
-    if size > TAIL_BYTES:  # the cut line may be a secret whose name was cut off
+    if size > TAIL_BYTES:  # the first line is incomplete, and may be a secret without its name
         text = text.partition(b"\n")[2]
     lines = [line.rstrip() for line in cleaned(text.decode(errors="backslashreplace")).rstrip().split("\n")]
     whole = size <= TAIL_BYTES and len(lines) <= LAST_LINES

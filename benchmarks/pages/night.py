@@ -1,4 +1,4 @@
-"""The page of a night: its verdict, a table of cells and metrics, and the history of each cell. Pure."""
+"""Make the page of a night: its verdict, a table of cells and metrics, and the history of each cell. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ from benchmarks.verdict import Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Verdicts that need an action come first.
+# The order of cells: verdicts that need an action come first.
 ORDER = (Verdict.WORSE, Verdict.NOT_TESTED, Verdict.BETTER, Verdict.INCONCLUSIVE, Verdict.SAME)
-MOST_OPEN = 4  # with more cells, those that need no action are folded
-MOST_DATES = 5  # labels on the time axis of a history
+MOST_OPEN = 4  # if there are more cells, those that need no action are folded
+MOST_DATES = 5  # the most labels on the time axis of a history
 
 
 def night_part(report: NightReport, key: str = "night") -> Part:
@@ -74,7 +74,7 @@ def night_part(report: NightReport, key: str = "night") -> Part:
 
 
 def _verdict_causes(report: NightReport) -> list[str]:
-    """Return the reasons for the verdict: each regression, and each cell without a valid run."""
+    """Return what decided the verdict: each regression, and each cell without a valid run."""
     lines = []
     for cell in report.cells:
         if cell.status not in ("valid", "running"):
@@ -89,7 +89,7 @@ def _verdict_causes(report: NightReport) -> list[str]:
 
 
 def _overview(report: NightReport, key: str) -> Table:
-    """Return the same table as on the screen. Each name links to its cell."""
+    """Return the table of the text report. The name of each cell is a link to its section."""
     found = []
     for number, cell in enumerate(report.cells):
         tones = [VERDICT_TONES[one.verdict] for one in cell.judgements] or ["warm"]
@@ -108,7 +108,7 @@ def _cell(cell: CellReport, key: str, folded: bool) -> Section:
 
 
 def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
-    """Return the plot of a figure's history; empty if fewer than two nights have a value."""
+    """Return the plot of a metric's history; an empty list if fewer than two nights have a value."""
     points = [point for point in one.points if point.used_as != "left out"]
     if len(points) < 2:
         return []
@@ -119,7 +119,7 @@ def _history_plot(one: MetricJudgement, name: str) -> list[Plot]:
 
 
 def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> None:
-    """Draw the baseline with a band of two standard deviations, the nights, and the first night of the change."""
+    """Draw the baseline with a band of two standard deviations, the nights, and where the change began."""
     from matplotlib.ticker import MaxNLocator
 
     colour, typical = TONE_COLOURS[VERDICT_TONES[one.verdict]], max(point.value for point in points)

@@ -1,6 +1,6 @@
-"""The blocks of a page, and their rendering as one HTML file that needs no network and no scripts.
+"""The blocks of a page, and how they become one HTML file that needs no network and no scripts.
 
-page.html.j2 has a macro for each kind of block. Empty blocks and empty sections are not shown.
+page.html.j2 contains a macro for each kind of block. Empty blocks and empty sections are omitted.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 
 
 class Headline(NamedTuple):
-    """A figure in large type."""
+    """A metric in large type."""
 
     label: str
     text: str
@@ -44,33 +44,33 @@ class Headlines(NamedTuple):
 class Cell(NamedTuple):
     text: str
     tone: Tone = ""
-    detail: str = ""  # below the text, in smaller type
+    detail: str = ""  # shown below the text, in smaller type
     link: str = ""
 
 
 class Table(NamedTuple):
-    """A table; on a phone, each row becomes a card."""
+    """A table. On a phone, each row becomes a card."""
 
     caption: str
-    titles: Sequence[str]  # a # at the beginning of a title marks a column of numbers
+    titles: Sequence[str]  # a title that begins with # is for a column of numbers
     content: list[list[Cell]]
 
 
 class Facts(NamedTuple):
-    """Labels with texts. Line breaks in a text are kept."""
+    """Labels with texts. Line breaks in the texts are kept."""
 
     content: list[tuple[str, str]]
 
 
 class Words(NamedTuple):
-    """Paragraphs, or a list if the style is `list`."""
+    """Paragraphs, or the items of a list if the style is `list`."""
 
     content: Sequence[str]
     style: Literal["", "muted", "lead", "list", "code"] = ""
 
 
 class Box(NamedTuple):
-    """A box for the facts that a reader must know first."""
+    """A box with facts that the reader must know first."""
 
     tone: Tone
     heading: str
@@ -78,7 +78,7 @@ class Box(NamedTuple):
 
 
 class LogTail(NamedTuple):
-    """The last lines of a log. `note` describes which lines are shown if some are omitted."""
+    """The last lines of a log. If other lines are omitted, `note` describes the shown lines."""
 
     content: str  # the name of the log
     lines: list[str]
@@ -86,25 +86,25 @@ class LogTail(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A line of the legend next to a plot: a sign in the plot and its meaning."""
+    """One entry of a plot's legend: a sign in the plot, and what it means."""
 
     sign: str
-    colour: str  # a placeholder colour; on the page, a variable of page.css
+    colour: str  # a placeholder colour; page() replaces it with a variable of page.css
     text: str
 
 
 class Plot(NamedTuple):
-    """A plot on a page. `says` describes it in words, for readers who cannot see it."""
+    """A plot on a page. `says` describes it for readers who cannot see it."""
 
     heading: str
     says: str
     keys: list[Key]
     svg: Markup
-    wide: bool = False  # across the whole column; on a phone it can be scrolled sideways
+    wide: bool = False  # whether it covers the whole width, and scrolls sideways on a phone
 
 
 class Plots(NamedTuple):
-    """Plots side by side, if there is room."""
+    """Plots that are next to each other if there is room."""
 
     content: Sequence[Plot]
 
@@ -112,15 +112,15 @@ class Plots(NamedTuple):
 class Section(NamedTuple):
     heading: str
     content: "Sequence[Block]"
-    key: str = ""  # the id of the section on the page
-    folded: bool = False  # the content is shown after a click, and when the page is printed
+    key: str = ""  # the id of the section in the page
+    folded: bool = False  # whether its content is hidden until the reader clicks (or prints the page)
 
 
 Block = Headlines | Table | Facts | Words | Box | LogTail | Plots | Section
 
 
 class Part(NamedTuple):
-    """A report on a page. `key` is unique on the page, and is the prefix of all ids inside the report."""
+    """One report on a page. `key` is unique on the page; all ids inside the report begin with it."""
 
     key: str
     kind: str  # run, comparison, night, sweep
@@ -130,10 +130,10 @@ class Part(NamedTuple):
     under: str
     name: str
     blocks: list[Block]
-    # For the table of a page with several reports:
-    when: str = ""  # UTC; empty if the time is not known
+    # For the overview of a page with several reports:
+    when: str = ""  # in UTC; empty if the time is unknown
     figures: Sequence[str] = (UNKNOWN, UNKNOWN, UNKNOWN)  # seconds per step, tokens per second, MFU
-    trouble: str = ""  # why the report has no figures, or why they are not comparable
+    trouble: str = ""  # why the report has no metrics, or why they are not comparable
 
 
 def shown(blocks: Sequence[Block]) -> list[Block]:
@@ -142,13 +142,13 @@ def shown(blocks: Sequence[Block]) -> list[Block]:
 
 
 def page(*parts: Part) -> str:
-    """Return the HTML of one or several reports. Several get a table, the newest first, and are folded."""
+    """Return the HTML page of one or several reports. Several are folded, newest first, below a table of them."""
     parts = tuple(sorted(parts, key=lambda part: part.when, reverse=True))
     title = f"{parts[0].heading} {parts[0].name}" if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")
     overview = _overview(parts) if len(parts) > 1 else None
     text = _template().render(title=title, parts=parts, overview=overview, css=css, version=VERSION)
-    return text.encode(errors="backslashreplace").decode()  # names of files may contain invalid characters
+    return text.encode(errors="backslashreplace").decode()  # a file name may contain invalid characters
 
 
 def _overview(parts: Sequence[Part]) -> Table:
@@ -167,8 +167,8 @@ def _overview(parts: Sequence[Part]) -> Table:
 
 @cache
 def _template() -> "Template":
-    """Return the template. An undefined name in it is an error, and every text is escaped."""
-    import jinja2  # imported here because it takes 30 ms
+    """Return the page's template, in which undefined names are errors and all text is escaped."""
+    import jinja2  # imported here, because it takes 30 ms
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
@@ -184,7 +184,7 @@ def _template() -> "Template":
 
 
 def table_of(grid: Grid) -> Table:
-    """Return the same table as on the screen."""
+    """Return the table of the text report."""
     return Table(
         grid.heading[:1].upper() + grid.heading[1:], grid.titles, [list(map(Cell, row)) for row in grid.rows]
     )

@@ -1,4 +1,4 @@
-"""The page of a run: its metrics with their uncertainty, its steps, its notes and its provenance. Pure."""
+"""Make the page of a run: its metrics with their uncertainty, its steps, its notes and its provenance. Pure."""
 
 import shlex
 from typing import Any
@@ -30,22 +30,22 @@ from benchmarks.text import Rows, count_text, folded, layout_text, plural, secon
 from benchmarks.values import Benchmark, Step, Value
 
 TONES: dict[str, Tone] = {"valid": "good", "invalid": "warm", "failed": "bad"}
-FIRST = ("not settled:", "still moving:", "too short to confirm", SLOWED)  # notes to read before the figures
-ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows that another section of the page shows
+FIRST = ("not settled:", "still moving:", "too short to confirm", SLOWED)  # notes to read before the metrics
+ELSEWHERE = ("status", "MFU", "HFU", "notes", "compare")  # rows that other sections of the page show
 
 
 class RunMaterial(Value, frozen=True):
-    """The data for the page of a run. Secrets are already removed."""
+    """The data that the page of a run shows. Secrets have already been removed."""
 
     benchmark: Benchmark
     result: Result
     steps: list[Step]
     provenance: dict[str, Any]
-    place: str  # the folder of the run, for commands to paste
+    place: str  # the folder of the run, as shown in commands
     bound: Bound | None = None
     nearest: Nearest = (None, "the run was not compared")
-    logs: list[LogTail] = []  # if the run is failed or invalid
-    diagnosis: list[tuple[str, str]] = []  # if the run failed: the first cause, its meaning and its remedies
+    logs: list[LogTail] = []  # only if the run is failed or invalid
+    diagnosis: list[tuple[str, str]] = []  # only if the run failed: the first cause, its meaning, and what to do
 
 
 def run_part(run: RunMaterial, key: str = "run") -> Part:
@@ -109,7 +109,7 @@ def described(benchmark: Benchmark) -> str:
 
 
 def _headlines(result: Result) -> list[Headline]:
-    """Return the known metrics that the page shows in large type."""
+    """Return the known metrics, which the page shows in large type."""
     spread, detail = result.seconds_per_step, ""
     if spread.ci95 is not None:
         low, high = map(seconds_text, spread.ci95)
@@ -151,6 +151,6 @@ def _compared_with_peaks(result: Result, bound: Bound | None) -> str:
 
 
 def _data(name: str, value: Any) -> Section:
-    """Return a section that shows a part of a file as JSON."""
+    """Return a folded section that shows a value as JSON."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return Section(name.replace("_", " "), [LogTail(name, text.split("\n"))], folded=True)

@@ -1,6 +1,6 @@
 """Draw the schedule of a layer, forward and backward: compute above, collectives below, exposed time in red. Pure.
 
-Each row is one iteration (trip) of a loop over layers. All rows have the same time scale.
+Each row shows one iteration (trip) of a loop over layers. All rows have the same time scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from benchmarks.values import Benchmark
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Loops = Mapping[str, Sequence[Span]]  # body -> the spans of one trip
+Loops = Mapping[str, Sequence[Span]]  # body of a loop -> the spans of one trip
 
 
 class Trip(NamedTuple):
@@ -34,7 +34,7 @@ SHORT = {
     "all-gather": "AG", "reduce-scatter": "RS", "all-reduce": "AR", "all-to-all": "A2A", "collective-permute": "CP",
 }  # fmt: skip
 QUERY, OUTPUT = "Attention.query_projection", "Attention.out_projection"
-# The framework's layer -> the label of its matmuls.
+# A layer of the framework -> the label of its matmuls.
 LAYERS = {QUERY: "q", "Attention.kv_projection": "k, v", OUTPUT: "out", "MlpBlock": "MLP"}
 COLOURS = {
     "matmul": BLUE,
@@ -44,15 +44,15 @@ COLOURS = {
     "collective, exposed": BAD,
     "copy": MUTED,
 }
-RECOMPUTED = 0.3  # opacity of recomputed work
-LANES = {"compute": (22.0, 34.0), "communication": (62.0, 20.0), "side": (106.0, 8.0)}  # below the heading; height
-HEADING, ROW = 46.0, 172.0  # pixels
+RECOMPUTED = 0.3  # the opacity of recomputed work
+LANES = {"compute": (22.0, 34.0), "communication": (62.0, 20.0), "side": (106.0, 8.0)}  # top, height
+HEADING, ROW = 46.0, 172.0  # in pixels
 MARGINS = Margins(left=122, right=16, top=30, bottom=48)
-LETTER = 8.6  # approximate width in pixels, because the reader's font is not known
+LETTER = 8.6  # the approximate width of a letter in pixels; the reader's font is unknown
 
 
 def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: str) -> list[Plot]:
-    """Return the plot; empty if the program has no loop over layers."""
+    """Return the plot; an empty list if the program has no loop over layers."""
     trips = layer_trips(benchmark, schedule, loops)
     if not trips:
         return []
@@ -64,7 +64,7 @@ def schedule_plot(benchmark: Benchmark, schedule: Schedule, loops: Loops, name: 
 
 
 def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[Trip]:
-    """Return one trip of the forward loop over layers, and one of the backward loop."""
+    """Return one trip of the forward loop over layers and one trip of the backward loop, if they exist."""
     found = []
     for heading, parts in (("Forward", {"forward"}), ("Backward", {"backward", "recomputed"})):
         loop = _loop(schedule, loops, parts)
@@ -81,7 +81,7 @@ def layer_trips(benchmark: Benchmark, schedule: Schedule, loops: Loops) -> list[
 
 
 def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None:
-    """Return the innermost loop in which these parts take the most time, or None."""
+    """Return the innermost loop that spends the most time on these parts of a step, or None."""
     known = [one for lines in schedule.computations.values() for one in lines if one.body in loops]
     inner = [one for one in known if all(inside.what != "loop" for inside in schedule.computations[one.body])]
     taken = {
@@ -94,7 +94,7 @@ def _loop(schedule: Schedule, loops: Loops, parts: set[str]) -> Operation | None
 
 
 def label_of(operation: Operation, output_flops: float) -> str:
-    """Return the label, or an empty text. A q matmul with more FLOPs than `output_flops` includes k and v."""
+    """Return an operation's label, or "". A q matmul with more than `output_flops` FLOPs also computes k and v."""
     if operation.what == "collective":
         number, unit = bytes_text(operation.bytes).split()
         return f"{SHORT.get(operation.kind, operation.kind)} {float(number):.3g} {unit}"
@@ -108,7 +108,7 @@ def label_of(operation: Operation, output_flops: float) -> str:
 
 
 def _draw(axes: "Axes", trips: Sequence[Trip]) -> None:
-    """Draw the trips. The vertical axis is in pixels, the horizontal one in modelled milliseconds."""
+    """Draw the trips. The vertical axis is in pixels, the horizontal axis in modelled milliseconds."""
     from matplotlib.patches import Patch
 
     longest = max(trip.seconds for trip in trips) * 1e3
@@ -156,7 +156,7 @@ def _draw_trip(axes: "Axes", trip: Trip, top: float, pixels: float) -> None:
             label = label_of(span.operation, output)
             if lane == "communication":
                 if LETTER * len(label) > (1e3 * following - start) * pixels:
-                    label = label.partition(" ")[0]  # without its size
+                    label = label.partition(" ")[0]  # drop the size
                 axes.text(start, middle + tall, label, color=MUTED, va="center")
             elif lane == "compute" and LETTER * len(label) <= wide * pixels:
                 colour = INK if recomputed else PAPER

@@ -1,6 +1,6 @@
-"""Draw the plot of a run: the seconds of each step. Pure.
+"""Draw the plot of a run: the time of each step. Pure.
 
-The y-axis covers the counted steps. Slower steps, such as a step that compiles, are drawn at its edge.
+The y-axis covers the counted steps. Slower steps, such as steps that compile, are drawn at the edge of the plot.
 """
 
 from collections import Counter
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT = 280
-MOST_POINTS = 1500  # of each group, counted and excluded; if there are more, only every n-th is drawn
+MOST_POINTS = 1500  # of counted and of excluded steps; if there are more, only every n-th is drawn
 
 
 def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
-    """Return the plot; empty if no step has a time."""
+    """Return the plot; an empty list if no step has a time."""
     timed = [step for step in steps if step.rank == 0 and usable_seconds([step])]
     if not timed:
         return []
@@ -40,7 +40,7 @@ def step_plot(result: Result, steps: Sequence[Step], name: str) -> list[Plot]:
 
 
 def _view(timed: Sequence[Step]) -> tuple[float, float]:
-    """Return the range of the y-axis: the range of 90% of the counted steps, extended by its width on both sides."""
+    """Return the range of the y-axis: the range of 90% of the counted steps, extended on both sides by its width."""
     import numpy as np
 
     counted = usable_seconds([step for step in timed if step.excluded_because is None]) or usable_seconds(timed)
@@ -74,7 +74,7 @@ def _draw(axes: "Axes", result: Result, timed: Sequence[Step], low: float, high:
 
 
 def _keys(result: Result, steps: Sequence[Step]) -> list[Key]:
-    """Return the legend. It counts the excluded steps by reason, including steps of earlier attempts."""
+    """Return the legend. Its counts of excluded steps include steps of earlier attempts."""
     window, spread = result.window, result.seconds_per_step
     marked = Counter(step.excluded_because for step in steps if step.rank == 0 and step.excluded_because is not None)
     reasons = ", ".join(f"{reason} ({count:,})" for reason, count in {**marked, **window.excluded}.items())

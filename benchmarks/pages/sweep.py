@@ -1,4 +1,4 @@
-"""The page of a sweep: scaling compared with the ideal, a table, the gain of PGLE, and refused cells. Pure."""
+"""Make the page of a sweep: scaling compared with the ideal, a table, the gain of PGLE, and refused cells. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -82,13 +82,13 @@ def _series(series: Series, key: str) -> Section:
 
 
 def _cell(text: str) -> Cell:
-    """Return a cell with the range of a metric below its value."""
+    """Return a cell that shows a metric, and its range below it in smaller type."""
     figure, _, reach = text.partition(" (")
     return Cell(figure, detail=reach.removesuffix(")"))
 
 
 def _speed_plot(series: Series, key: str) -> list[Plot]:
-    """Return the plot of tokens per second; empty if fewer than two scales have a speed."""
+    """Return the plot of tokens per second; an empty list if fewer than two scales have a speed."""
     known = [(point, point.tokens_per_second) for point in series.points if point.tokens_per_second is not None]
     if len({point.gpus for point, _ in known}) < 2:
         return []
@@ -103,7 +103,7 @@ def _speed_plot(series: Series, key: str) -> list[Plot]:
 
 
 def _draw_speed(axes: "Axes", known: Known) -> None:
-    """Draw the medians, the ranges and the ideal line on logarithmic axes."""
+    """Draw the medians, the ranges and the ideal line. Both axes are logarithmic."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     base, speed = known[0]
