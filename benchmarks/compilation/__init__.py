@@ -1,1 +1,1 @@
-"""A compiled training step compared with the formulas. Pure."""
+"""Compare a compiled or traced training step with the formulas. Pure."""

@@ -1,9 +1,9 @@
 """Model the time of a compiled step: the share of each part, and the timeline of each loop. Pure.
 
-The compute, communication and side streams each run one operation at a time, in the order of the schedule. If compute
-starts an operation on another stream, compute waits at that operation's `done`. The rates are published, not fitted.
-So the shares are a breakdown, not a prediction: they omit autotuning, contention between collectives and matmuls, the
-power limit and slow nodes.
+A device has three streams: compute, communication and side. Each runs one operation at a time, in the order of the
+schedule. If compute starts an operation on another stream, compute waits for it at its `done`. The rates are
+published and not fitted, so the shares are a breakdown, not a prediction: they omit autotuning, contention between
+collectives and matmuls, the power limit and slow nodes.
 """
 
 from collections import defaultdict
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from benchmarks.compilation.compiled import Operation, Schedule
 from benchmarks.values import Hardware
 
-# FlashAttention-3 (arXiv 2407.08608), figures 5 and 6: cuDNN on an H100 SXM5, head dimension 128, sequences of 4,096
-# tokens: 518 TFLOP/s forward with a causal mask, 499 backward; the peak is 989.
+# FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, for cuDNN on an H100 SXM5, head dimension 128, sequences of
+# 4,096 tokens and a causal mask: 518 TFLOP/s forward and 499 backward. The peak is 989.
 ATTENTION_SHARES = {"forward": 518 / 989, "backward": 499 / 989}
-MEASURED_ATTENTION = ("h100", "h200")  # the same chip with different memory
+MEASURED_ATTENTION = ("h100", "h200")  # both have the same chip, but different memory
 
-# NVIDIA's blog, "Getting Started with CUDA Graphs": launched one after the other, kernels of 2.9 us take 3.8 us each.
+# NVIDIA's blog, "Getting Started with CUDA Graphs": kernels of 2.9 us take 3.8 us each if launched in sequence.
 KERNEL_GAP_SECONDS = 0.9e-6
 
 # NCCL in June 2026, ncclTunerConstantsDefaults in src/graph/tuning.cc, protocol Simple: the base latency of a ring,
@@ -35,20 +35,20 @@ class Span(NamedTuple):
     """One operation on a stream, in one iteration (trip) of a loop."""
 
     operation: Operation
-    stream: str  # compute, communication, side
-    start_seconds: float  # since the trip began
+    stream: str  # compute, communication or side
+    start_seconds: float  # since the start of the trip
     seconds: float
     exposed_seconds: float = 0.0  # for communication: how long compute waited for it
 
 
 class Breakdown(NamedTuple):
-    shares: dict[str, float]  # what compute does or waits for -> share of the step, the largest first
-    loops: dict[str, list[Span]]  # name of the loop's body -> the operations of one trip
+    shares: dict[str, float]  # what compute does, or waits for -> share of the step; the largest first
+    loops: dict[str, list[Span]]  # body of a loop -> the operations of one trip
     notes: list[str]
 
 
 def breakdown(schedule: Schedule, hardware: Hardware) -> Breakdown:
-    """Return the breakdown. If a rate of the device is not known, there are no shares, and a note names the rate."""
+    """Return the breakdown. If a rate of the device is unknown, there are no shares, and a note names the rate."""
     missing = [f"rates.{kind}" for kind in ("memory", "node", "network") if kind not in hardware.rates]
     if not hardware.achievable or "bf16" not in hardware.peaks:
         missing.insert(0, "achievable")
@@ -78,8 +78,8 @@ def _notes(schedule: Schedule, hardware: Hardware, rates: "Rates") -> Iterator[s
 class Rates(NamedTuple):
     """The rates of a device in FLOPs and bytes per second."""
 
-    matmul_flops: dict[str, float]  # precision -> achievable
-    attention_flops: dict[str, float]  # forward, backward
+    matmul_flops: dict[str, float]  # precision -> achievable rate
+    attention_flops: dict[str, float]  # forward or backward -> rate
     memory_bytes: float
     node_bytes: float
     network_bytes: float
@@ -98,7 +98,7 @@ def rates_of(hardware: Hardware) -> Rates:
 
 
 def seconds_of(operation: Operation, rates: Rates) -> float:
-    """Return the time of one execution without contention."""
+    """Return how long one execution of an operation takes without contention."""
     if operation.what == "collective":
         return _collective_seconds(operation, rates)
     if operation.what == "attention":
@@ -110,14 +110,14 @@ def seconds_of(operation: Operation, rates: Rates) -> float:
 
 
 def _collective_seconds(operation: Operation, rates: Rates) -> float:
-    """Return the time of a ring over all devices of the group. Each device has its own network card."""
+    """Return how long a ring over all devices of the group takes. Each device has its own network card."""
     size, nodes = operation.group_size, operation.group_nodes
     if size < 2:
         return KERNEL_GAP_SECONDS
     within = size / nodes
     bandwidth = rates.node_bytes if nodes == 1 else min(rates.node_bytes, within * rates.network_bytes)
     hops = (size - nodes) * RING_HOP_SECONDS + (nodes - 1) * RING_NETWORK_HOP_SECONDS
-    if operation.kind == "all-reduce":  # two passes; NCCL uses a tree if that is faster
+    if operation.kind == "all-reduce":  # two passes over the ring; NCCL uses a tree if it is faster
         tree = (within - 1) * TREE_HOP_SECONDS + log2(nodes) * TREE_NETWORK_HOP_SECONDS
         hops = 2 * min(hops, tree)
     if operation.kind in ("collective-permute", "collective-broadcast"):
@@ -129,13 +129,13 @@ def _collective_seconds(operation: Operation, rates: Rates) -> float:
 
 
 class _Trip:
-    """One iteration of a computation. It waits for every operation that it starts, so all iterations are equal."""
+    """One trip through a computation. It waits for every operation that it starts, so all trips are equal."""
 
     def __init__(self, computation: str, schedule: Schedule, rates: Rates, loops: dict[str, "_Trip"]) -> None:
-        self.seconds = 0.0  # of the compute stream
-        self.spent: dict[str, float] = defaultdict(float)  # what compute does or waits for -> seconds
+        self.seconds = 0.0  # the time of the compute stream
+        self.spent: dict[str, float] = defaultdict(float)  # what compute does, or waits for -> seconds
         self._schedule, self._rates, self._loops = schedule, rates, loops
-        self._free = {"communication": 0.0, "side": 0.0}  # stream -> the time when it is idle again
+        self._free = {"communication": 0.0, "side": 0.0}  # stream -> when it becomes idle
         self._spans: dict[str, Span] = {}
         for one in schedule.computations[computation]:
             self._execute(one)
@@ -168,7 +168,7 @@ class _Trip:
         return span
 
     def _wait(self, span: Span) -> None:
-        """Let compute wait for an operation. Collectives that run during the wait are exposed."""
+        """Let compute wait for an operation. Collectives that run during the wait become exposed."""
         until = span.start_seconds + span.seconds
         if until <= self.seconds:
             return

@@ -1,6 +1,6 @@
-"""The request to a compile program, and the report that it returns: memory and schedule of a training step. Pure.
+"""The request to a compile program, and its report: the memory and the schedule of a training step. Pure.
 
-This module also derives from the schedule how often each kernel runs, and which work hides the collectives.
+This module also computes from the schedule how often each kernel runs, and which work hides the collectives.
 """
 
 from collections import Counter
@@ -10,66 +10,66 @@ from benchmarks.values import Value
 
 
 class Operation(Value, frozen=True):
-    """One scheduled instruction on one device. FLOPs and bytes are those of one execution."""
+    """One scheduled instruction on one device. FLOPs and bytes count one execution."""
 
     name: str
-    what: str  # matmul, attention, fusion, copy, collective, loop; fusion: any other kernel, bound by memory
-    event: str = "run"  # run, or start and done if other work can run between the two
-    of: str = ""  # for a done: the name of its start
-    op: str = ""  # the framework's path of the operation (jax's op_name)
-    layer: str = ""  # the framework's layer, such as MlpBlock or Attention.query_projection
-    part: str = "elsewhere"  # the part of the step: forward, backward, recomputed, elsewhere
+    what: str  # matmul, attention, fusion, copy, collective, loop; fusion: every other kernel, limited by memory
+    event: str = "run"  # `start` and `done` if other work can run between them, otherwise `run`
+    of: str = ""  # for a `done`: the name of its `start`
+    op: str = ""  # the path of the operation in the framework (jax's op_name)
+    layer: str = ""  # the layer in the framework, such as MlpBlock or Attention.query_projection
+    part: str = "elsewhere"  # the part of the step: forward, backward, recomputed or elsewhere
     flops: float = 0.0
-    dtype: str = ""  # for a matmul, the type of its inputs: bf16, fp8, fp32; for a collective, of its data
-    bytes: float = 0.0  # bytes read and written in the device's memory; for a collective, the whole buffer
+    dtype: str = ""  # bf16, fp8 or fp32: the inputs of a matmul, or the data of a collective
+    bytes: float = 0.0  # read and written in the device's memory; for a collective, the size of its buffer
     kind: str = ""  # of a collective: all-gather, ...; of attention: forward, backward; of a matmul: empty or experts
-    axes: list[str] = []  # the axes of the layout that the group of a collective spans
+    axes: list[str] = []  # the axes of the layout that a collective's group covers
     group_size: int = 0
-    group_nodes: int = 0  # number of nodes that the group spans
-    wire_bytes: float = 0.0  # bytes that a device sends, in a ring
+    group_nodes: int = 0  # the number of nodes on which the group's devices are
+    wire_bytes: float = 0.0  # how many bytes a device sends in a ring
     body: str = ""  # for a loop: the computation that it repeats
-    trips: int = 1  # iterations of a loop
+    trips: int = 1  # for a loop: the number of iterations
 
 
 class Schedule(Value, frozen=True):
-    """The compiled program: the operations of its entry and of the body of each loop, in scheduled order."""
+    """The compiled program: the operations of its entry and of each loop's body, in scheduled order."""
 
     entry: str
     computations: dict[str, list[Operation]]
-    not_counted: list[str] = []  # operations that are not counted, or only roughly, with reasons
+    not_counted: list[str] = []  # operations that are omitted, or only counted roughly, with reasons
 
 
 class Job(Value, frozen=True):
-    """One program to compile with compile_program."""
+    """One program that compile_program must compile."""
 
     name: str
-    settings: list[str]  # the framework's settings, in its own syntax
+    settings: list[str]  # in the framework's own syntax
     flags: str  # XLA_FLAGS
-    target: str  # the properties of the GPU for the compiler
+    target: str  # the GPU's properties that the compiler needs
     devices: int
-    nodes: int  # number of nodes with these devices
-    words: dict[str, str]  # axis of the framework's mesh -> Stepmark's name for it
-    replaced: dict[str, str]  # setting that cannot be compiled without the hardware -> its replacement and the reason
+    nodes: int  # the number of nodes that have these devices
+    words: dict[str, str]  # axis of the framework's mesh -> Stepmark's name of the axis
+    replaced: dict[str, str]  # a setting that cannot be compiled without the hardware -> its replacement, and why
 
 
 class PeakBuffer(Value, frozen=True):
-    """A buffer that one device holds when a step uses the most memory."""
+    """A buffer on one device at the moment of the step that needs the most memory."""
 
     bytes: float
     shape: str
-    name: str  # name of the value in the buffer
+    name: str  # the name of the value in the buffer
     instruction: str  # the instruction that computes the value
-    op: str  # the framework's path of the operation; for an argument, its place in the training state
-    layer: str  # the framework's layer, such as MlpBlock or Attention.query_projection
-    part: str  # the part of the step: forward, backward, recomputed, elsewhere
-    argument: bool  # whether it is an argument of the program: weights, optimizer or batch
+    op: str  # the path of the operation in the framework; for an argument, its place in the training state
+    layer: str  # the layer in the framework, such as MlpBlock or Attention.query_projection
+    part: str  # the part of the step: forward, backward, recomputed or elsewhere
+    argument: bool  # whether it is an argument of the program: weights, optimizer state or batch
 
 
 class CompileReport(Value, frozen=True):
-    """The report of compile_program. All sizes in bytes come from the compiler, for one device."""
+    """The report of compile_program. The compiler computes all sizes in bytes, which are for one device."""
 
     versions: dict[str, str]
-    target: str  # the GPU that the program is compiled for
+    target: str  # the GPU for which the program is compiled
     flags: str  # XLA_FLAGS
     devices: int
     mesh: dict[str, int]
@@ -77,17 +77,17 @@ class CompileReport(Value, frozen=True):
     argument_bytes: float
     temporary_bytes: float
     output_bytes: float
-    aliased_bytes: float  # the part of the output that reuses the memory of arguments
-    peak_bytes: float  # the most memory that a device uses at a moment
-    held: list[PeakBuffer]  # the buffers at that moment, the largest first, without small ones
+    aliased_bytes: float  # the part of the output that reuses memory of arguments
+    peak_bytes: float  # the most memory that a device uses at any moment
+    held: list[PeakBuffer]  # the buffers at that moment, largest first, without small ones
     schedule: Schedule
-    step_sha256: str  # digest of the step that jax passes to the compiler
-    program_sha256: str  # digest of the compiled program
-    replaced: dict[str, str] = {}  # setting that cannot be compiled without the hardware -> its replacement
+    step_sha256: str  # the digest of the step that jax passes to the compiler
+    program_sha256: str  # the digest of the compiled program
+    replaced: dict[str, str] = {}  # a setting that cannot be compiled without the hardware -> its replacement
 
 
 def _executed(operations: Sequence[Operation], schedule: Schedule, often: int = 1) -> Iterator[tuple[Operation, int]]:
-    """Yield each operation, including those in loops, with its number of executions."""
+    """Yield each operation, including those in loops, with how often it is executed."""
     for one in operations:
         yield one, often
         if one.what == "loop":
@@ -95,7 +95,7 @@ def _executed(operations: Sequence[Operation], schedule: Schedule, often: int = 
 
 
 def _executions(schedule: Schedule) -> Counter[str]:
-    """Return how often each computation runs in a step."""
+    """Return computation -> how often it runs in a step."""
     found = Counter({schedule.entry: 1})
     for one, often in _executed(schedule.computations[schedule.entry], schedule):
         if one.what == "loop":
@@ -109,10 +109,8 @@ def _executions(schedule: Schedule) -> Counter[str]:
 class Kernels(Value, frozen=True):
     """All matmuls of one precision, or attention in one direction, on one device."""
 
-    what: str  # matmul, attention
-    kind: (
-        str  # for matmuls, the precision of their inputs, and whether of experts; for attention, forward or backward
-    )
+    what: str  # matmul or attention
+    kind: str  # the precision of a matmul's inputs, and if it is of experts; for attention, forward or backward
     instructions: int
     times: int  # executions per step
     flops: float  # per step
@@ -141,7 +139,7 @@ def kernels(schedule: Schedule) -> list[Kernels]:
 
 
 class Overlap(Value, frozen=True):
-    """One collective of the program, and the work between its start and its done."""
+    """One collective of a program, and the work between its `start` and its `done`."""
 
     name: str
     kind: str
@@ -160,12 +158,12 @@ class Overlap(Value, frozen=True):
 
     @property
     def hidden(self) -> bool:
-        """Whether a matmul or attention, which take long, runs at the same time."""
+        """Return whether a matmul or attention, which take long, runs at the same time."""
         return bool(self.matmuls or self.attentions)
 
     @property
     def sent_bytes(self) -> float:
-        """The bytes that a device sends in a step."""
+        """Return how many bytes a device sends in a step."""
         return self.wire_bytes * self.times
 
 

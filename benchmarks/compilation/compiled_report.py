@@ -1,4 +1,4 @@
-"""Report a compiled step as text and as data: memory, kernels, collectives, and the work that hides them. Pure."""
+"""Report a compiled step as text and as data: memory, kernels, collectives, and which work hides them. Pure."""
 
 from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import CompileReport, Kernels, Overlap, Schedule, kernels, overlap
@@ -6,7 +6,7 @@ from benchmarks.compilation.program import Kind, Program, StepProgram, kind_of, 
 from benchmarks.text import Grid, Rows, aligned, bytes_text, title
 from benchmarks.values import Benchmark, Value
 
-LARGEST = 10  # number of buffers in the report
+LARGEST = 10  # the most buffers in the report
 
 
 class TrafficBytes(Value, frozen=True):
@@ -15,7 +15,7 @@ class TrafficBytes(Value, frozen=True):
 
 
 class Variant(Value, frozen=True):
-    """One compiled program: its memory, its kernels, its collectives, and the shares of its time."""
+    """One compiled program: its memory, its kernels, its collectives, and the modelled shares of a step's time."""
 
     name: str
     benchmark: Benchmark
@@ -24,8 +24,8 @@ class Variant(Value, frozen=True):
     memory: list[Kind]
     kernels: list[Kernels]
     overlap: list[Overlap]
-    sent_per_step: dict[str, TrafficBytes]  # axis of the layout -> bytes
-    shares: dict[str, float]  # shares of the time of a step; empty if the rates of the device are not known
+    sent_per_step: dict[str, TrafficBytes]  # axis of the layout -> bytes that a device sends
+    shares: dict[str, float]  # activity of compute -> share of a step; empty if a rate is unknown
     notes: list[str]
 
 
@@ -83,7 +83,7 @@ OF_A_COMPILED_STEP = "memory of a device at the peak of the step, without NCCL's
 
 
 def memory_grid(program: StepProgram, made: str = "compiled", heading: str = OF_A_COMPILED_STEP) -> Grid:
-    """Return a table of the memory by kind, compared with the plan."""
+    """Return a table of the memory by kind, next to the memory that the plan expects."""
     found = [(one.name, one.held_bytes, one.planned_bytes) for one in program.memory]
     found.append(("peak of a device", program.peak_bytes, sum(planned for _, _, planned in found)))
     rows = [
@@ -125,7 +125,7 @@ def kernels_grid(schedule: Schedule) -> Grid:
 
 
 def collectives_grid(schedule: Schedule) -> Grid:
-    """Return a table of the collectives by kind, with the mean work between their start and their done."""
+    """Return a table of collectives by kind, with the mean amount of work between `start` and `done`."""
     found = overlap(schedule)
     groups: dict[tuple[str, str, str, str], list[Overlap]] = {}
     for one in found:

@@ -1,4 +1,4 @@
-"""A compiled step with its benchmark: whether it fits, its peak memory by kind, and its traffic by axis. Pure."""
+"""A compiled or traced step with its benchmark: whether it fits, its memory by kind, its traffic by axis. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from benchmarks.model import capacity
 from benchmarks.values import Benchmark, Storage, Value
 
 REST = "the layer at work"
-# Kind of a buffer -> the corresponding parts of the formula (capacity.memory_by_part).
+# Kind of a buffer -> the parts of the formula that correspond to it (capacity.memory_by_part).
 PARTS: dict[str, tuple[str, ...]] = {
     "weights": ("parameters",),
     "optimizer": ("optimizer",),
@@ -26,7 +26,7 @@ MODEL, OPTIMIZER = "state['model']", "state['optimizer']"
 
 
 class Kind(Value, frozen=True):
-    """The size of everything of one kind on one device at the peak: compiled or traced, and planned."""
+    """The memory of one kind on one device at the peak: as compiled or traced, and as planned."""
 
     name: str
     held_bytes: float
@@ -35,7 +35,7 @@ class Kind(Value, frozen=True):
 
 @dataclass(frozen=True)
 class StepProgram:
-    """A step with its benchmark, made without its GPUs: compiled (Program) or traced (TracedProgram)."""
+    """A step with its benchmark. No GPU is used to make it: it is compiled (Program) or traced (TracedProgram)."""
 
     benchmark: Benchmark
     storage: Storage
@@ -58,7 +58,7 @@ class StepProgram:
         raise NotImplementedError
 
     def kinds(self, held: dict[str, float], parts: Mapping[str, Sequence[str]], rest: str) -> list[Kind]:
-        """Return the held bytes of each kind and those of its parts in the plan. Other memory counts as `rest`."""
+        """Return each kind of memory: its bytes in `held`, and the bytes that the plan has for its `parts`."""
         planned = capacity.memory_by_part(self.benchmark, self.storage)
         found = {name: sum(planned.pop(part, 0.0) for part in parts[name]) for name in held}
         found[rest] += sum(planned.values())
@@ -91,7 +91,7 @@ class Program(StepProgram):
 
     @property
     def bytes_by_axis(self) -> dict[str, tuple[float, float]]:
-        """Return the exposed and the hidden bytes that a device sends in a step, for each axis."""
+        """Return axis -> (exposed bytes, hidden bytes) that a device sends in a step."""
         found: dict[str, tuple[float, float]] = {}
         for one in overlap(self.compiled.schedule):
             sent, axis = one.sent_bytes, " and ".join(one.axes)
@@ -122,7 +122,7 @@ def kind_of(buffer: PeakBuffer, benchmark: Benchmark) -> str:
 
 
 def place_of(buffer: PeakBuffer) -> str:
-    """Return the framework's layer and operation that a buffer belongs to, as text."""
+    """Return as text the layer and operation of the framework to which a buffer belongs."""
     if buffer.op.startswith("state["):
         path = [
             word for word in re.findall(r"'([^']+)'", buffer.op) if word not in ("model", "optimizer", "opt_state")

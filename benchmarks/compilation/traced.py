@@ -1,6 +1,6 @@
-"""The request to a trace program, the report that it returns, and a comparison with the formulas. Pure.
+"""The request to a trace program, its report, and a comparison of the report with the formulas. Pure.
 
-A trace runs a framework's own training step with tensors that have no data, once for each pipeline stage.
+A trace runs a framework's own training step once for each pipeline stage, with tensors that have no data.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from benchmarks.model import flops, ledger
 from benchmarks.values import Benchmark, Value
 
 PARAMETERS, KEPT, LOGITS, TEMPORARIES = "parameters", "kept activations", "logits", "temporaries"
-# Kind of memory -> the corresponding parts of the formula (capacity.memory_by_part); the last kind has all others.
+# Kind of memory -> the corresponding parts of the formula (capacity.memory_by_part). The last kind has the rest.
 PARTS: dict[str, tuple[str, ...]] = {
     PARAMETERS: ("parameters",),
     "gradients": ("gradients",),
@@ -25,14 +25,14 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 class TraceJob(Value, frozen=True):
-    """One step that a trace_program traces. The settings have the framework's own names."""
+    """One step that trace_program must trace. The settings have the framework's own names."""
 
     name: str
     devices: int
     parallelism: dict[str, int]
     stages: list[int]
     micro_batches: int
-    traced_micro_batches: int  # enough to fill the pipeline; each further micro-batch repeats them
+    traced_micro_batches: int  # enough to fill the pipeline; the remaining micro-batches repeat these
     micro_batch_size: int
     sequence_length: int
     dtype: str
@@ -40,28 +40,28 @@ class TraceJob(Value, frozen=True):
     model: dict[str, Any]
     ddp: dict[str, Any]
     adapters: dict[str, Any]
-    optimizer_bytes: int  # per updated parameter: moments and master weight
+    optimizer_bytes: int  # for each updated parameter: moments and master weight
     fused_attention: bool
     fused_rope: bool
-    replaced: dict[str, str]  # part that cannot run without the hardware -> its replacement
+    replaced: dict[str, str]  # part of the step that cannot run without the hardware -> its replacement
 
 
 class HeldTensors(Value, frozen=True):
-    """Tensors of one shape, from one operator of one module, that exist when a step uses the most memory."""
+    """Tensors of one shape that one operator of one module made, and that exist at the peak of the memory."""
 
     kind: str
-    layer: str  # the module's name without the number of its layer
+    layer: str  # the name of the module, without the number of its layer
     op: str
-    part: str  # of the step: forward, backward, recomputed
+    part: str  # the part of the step: forward, backward or recomputed
     shape: str
-    bytes: float  # of all these tensors
+    bytes: float  # the sum over these tensors
     count: int
 
 
 class Matmuls(Value, frozen=True):
     layer: str
     part: str
-    flops: float  # of a step
+    flops: float  # in a step
 
 
 class Collectives(Value, frozen=True):
@@ -69,20 +69,20 @@ class Collectives(Value, frozen=True):
     axis: str
     group_size: int
     part: str
-    sent_bytes: float  # of a step, by a ring
+    sent_bytes: float  # in a step, in a ring
     times: int
 
 
 class StageTrace(Value, frozen=True):
-    """One device of a pipeline stage."""
+    """The trace of one pipeline stage, on one device."""
 
     stage: int
     layers: int
     parameters: int
-    updated_parameters: int  # by this device's optimizer
+    updated_parameters: int  # by the optimizer of this device
     peak_bytes: float
-    held: list[HeldTensors]  # at the peak; the largest first, small ones excluded
-    kept_in_a_layer: dict[str, float]  # module -> bytes that it keeps for one micro-batch
+    held: list[HeldTensors]  # at the peak; largest first, without small ones
+    kept_in_a_layer: dict[str, float]  # module -> bytes that it keeps for each micro-batch
     matmuls: list[Matmuls]
     collectives: list[Collectives]
     operators: int
@@ -101,14 +101,14 @@ class TraceReport(Value, frozen=True):
     devices: int
     mesh: dict[str, int]
     parameters: int  # of the traced stages
-    peak_bytes: float  # the most that a device holds at once
+    peak_bytes: float  # the most memory that a device uses at any moment
     traced_micro_batches: int
     stages: list[StageTrace]
     replaced: dict[str, str]
 
 
 class LayerFlops(Value, frozen=True):
-    """The FLOPs of a module's matmuls in a step, summed over layers and devices."""
+    """The FLOPs that a module's matmuls need in a step, on all devices and in all layers."""
 
     layer: str
     forward: float
@@ -136,12 +136,12 @@ class TracedProgram(StepProgram):
 
     @property
     def memory(self) -> list[Kind]:
-        """Return the memory by kind: traced on the fullest stage, and planned."""
+        """Return the memory by kind: traced on the stage that needs the most, and planned."""
         return self.kinds(self.fullest.bytes_by_kind(), PARTS, TEMPORARIES)
 
     @property
     def matmuls(self) -> list[LayerFlops]:
-        """Return the matmuls of all stages, each traced on one device of its tensor, context and data groups."""
+        """Return the matmuls of all stages. Each stage was traced on one of its devices, so FLOPs are multiplied."""
         devices = self.compiled.devices / self.benchmark.parallelism.pipeline
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one in (one for stage in self.compiled.stages for one in stage.matmuls):
@@ -164,7 +164,7 @@ class TracedProgram(StepProgram):
 
     @property
     def bytes_by_axis(self) -> dict[str, float]:
-        """Return the bytes that a device of the fullest stage sends in a step, by axis."""
+        """Return axis -> bytes that a device of the fullest stage sends in a step."""
         found: dict[str, float] = defaultdict(float)
         for one in self.collectives:
             found[one.axis] += one.sent_bytes
@@ -183,9 +183,9 @@ MATRICES = {
 
 
 def planned_flops(benchmark: Benchmark) -> dict[str, float]:
-    """Return the FLOPs of a step by module, without recomputation. Attention counts as unmasked."""
+    """Return module -> FLOPs of a step, without recomputation. Attention counts as if it had no mask."""
     model, length = benchmark.model, benchmark.batch.sequence_length
-    of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen weight has no gradient
+    of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen weight needs no gradient
     core = 3 * ledger.forward_flops(model, length)["context"] * model.layers
     of_a_token = {
         **{

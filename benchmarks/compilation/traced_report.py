@@ -15,7 +15,7 @@ NOTES = [
 
 
 class TracedVariant(Value, frozen=True):
-    """The report of one traced program. `fits`, `memory` and `collectives` are those of the fullest stage."""
+    """The report of one traced program. `fits`, `memory` and `collectives` describe the fullest stage."""
 
     name: str
     benchmark: Benchmark
@@ -25,7 +25,7 @@ class TracedVariant(Value, frozen=True):
     memory: list[Kind]
     matmuls: list[LayerFlops]
     collectives: list[Collectives]
-    sent_bytes_by_axis: dict[str, float]  # in a step
+    sent_bytes_by_axis: dict[str, float]  # axis -> bytes that a device sends in a step
     notes: list[str]
 
 

@@ -1,4 +1,4 @@
-"""Compare compiled variants of a benchmark, with different XLA flags, settings or layouts. Pure."""
+"""Compare compiled or traced variants of a benchmark, which differ in XLA flags, settings or layout. Pure."""
 
 import itertools
 import re
@@ -21,12 +21,12 @@ PLANNED = "as planned"
 UNKNOWN = "autotuning, NCCL's algorithms, contention, power and slow nodes"
 EXAMPLE = '--flags_ab="no overlap: --xla_gpu_enable_latency_hiding_scheduler=false"'
 FLAG = re.compile(r"--xla_\w+=.*")
-# Settings whose values contain commas are not lists.
+# Settings whose values may contain commas, so they are not lists.
 WHOLE = re.compile(r"xla_|env\.|.*targets|.*modules")
 
 
 def variant_requests(requests: Sequence[Request], flags_ab: str | None) -> dict[str, Request]:
-    """Return the variants by name: each combination of the lists in flags and --set, with and without --flags_ab."""
+    """Return name -> variant: each combination of the lists in flags and --set, also with each set of --flags_ab."""
     found: dict[str, Request] = {}
     cells = [cell for request in requests for cell in _cells(request)]
     flags = flag_sets(flags_ab) if flags_ab is not None else {}
@@ -58,7 +58,7 @@ def _cells(request: Request) -> list[Request]:
 
 
 def _words(requests: Sequence[Request]) -> list[str]:
-    """Return a name for each request: the flags and settings that differ between the requests."""
+    """Return a name for each request: the flags and settings in which the requests differ."""
     if len(requests) == 1:
         return [""]
     keys = dict.fromkeys(key for request in requests for key in request.settings)
@@ -71,7 +71,7 @@ def _words(requests: Sequence[Request]) -> list[str]:
 
 
 def flag_sets(text: str) -> dict[str, dict[str, str]]:
-    """Return the flags of each name in a text such as "NAME: --xla_FLAG=VALUE ...; NAME: ..."."""
+    """Return name -> flags from a text such as "NAME: --xla_FLAG=VALUE ...; NAME: ..."."""
     found: dict[str, dict[str, str]] = {}
     for part in text.split(";"):
         name, _, words = (piece.strip() for piece in part.partition(":"))
@@ -91,7 +91,7 @@ Programs = Mapping[str, Program | TracedProgram]
 
 
 def traced_ones(programs: Programs) -> dict[str, TracedProgram]:
-    """Return the traced programs: all or none, because all programs come from one backend."""
+    """Return the traced programs. One backend makes all programs, so they are all traced, or none is."""
     return {name: one for name, one in programs.items() if isinstance(one, TracedProgram)}
 
 
@@ -107,7 +107,7 @@ def program_of(
 
 
 def ranked(programs: Programs) -> list[str]:
-    """Return the names, best first: programs that fit, then fewer exposed bytes per token if known, less memory."""
+    """Return the names, best first: programs that fit, then by exposed bytes per token (if known), then by memory."""
     return sorted(programs, key=lambda name: programs[name].rank)
 
 
@@ -139,7 +139,7 @@ def notes(programs: Programs, failed: Mapping[str, StepmarkError]) -> list[str]:
 
 
 def text(programs: Programs, failed: Mapping[str, StepmarkError]) -> str:
-    """Return the table of several programs, or the report of one."""
+    """Return the table of several programs, or the report of a single program."""
     if len(programs) + len(failed) == 1:
         (one,) = programs.values()
         return traced_report.text(one) if isinstance(one, TracedProgram) else compiled_report.text(one)
@@ -161,7 +161,7 @@ def _variant(name: str, program: Program, first_name: str, first: Program) -> tu
 
 
 def too_large(programs: Programs) -> RequestError | None:
-    """Return an error with the memory of the smallest program if no program fits, otherwise None."""
+    """Return an error that describes the smallest program if no program fits, otherwise None."""
     if any(program.fits for program in programs.values()):
         return None
     name = min(programs, key=lambda name: programs[name].peak_bytes)
@@ -184,7 +184,7 @@ def exit_code(programs: Programs, failed: Mapping[str, StepmarkError]) -> int:
 
 
 def changed(compiled: CompileReport, first: CompileReport) -> str:
-    """Return the differences between two compiled programs as text."""
+    """Return how a compiled program differs from the first one, as text."""
     if compiled.program_sha256 == first.program_sha256:
         return "the same program"
     now, before = (Counter(one.kind for one in overlap(program.schedule)) for program in (compiled, first))
@@ -198,7 +198,7 @@ def changed(compiled: CompileReport, first: CompileReport) -> str:
 
 
 class Variants(Value, frozen=True):
-    """The compared variants, the best first."""
+    """The compiled variants, the best first."""
 
     variants: list[compiled_report.Variant]
     failed: dict[str, str]
