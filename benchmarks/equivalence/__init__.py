@@ -1,1 +1,1 @@
-"""The proof that the backends do the same work. Pure."""
+"""Prove that the backends do the same work. Pure."""

@@ -1,8 +1,8 @@
-"""Check that two backends do the same work: compare their results from one set of weights. Pure, on numpy.
+"""Check that two backends do the same work: both start from the same weights, and their results are compared. Pure.
 
 Every quantity has its own tolerance. The weights are perturbed, because the usual initial weights hide errors.
-Logits, gradients and updates are compared as well, because the loss hides errors such as a wrong norm epsilon.
-docs/measurements/2026-11-23-equivalence.md lists the noise behind each tolerance.
+Logits, gradients and updates are compared too, because the loss hides errors such as a wrong norm epsilon.
+docs/measurements/2026-11-23-equivalence.md lists the noise from which each tolerance follows.
 """
 
 import math
@@ -21,15 +21,15 @@ from benchmarks.request import lora_words
 from benchmarks.text import aligned, columns, duration_text, first_few
 from benchmarks.values import Lora, Model, Value
 
-# Not a multiple of the tiny models' sizes. Otherwise, different matmuls could have the same cost and be confused.
+# Not a multiple of any size in the tiny models. Otherwise different matmuls could have equal FLOPs and be confused.
 SEQUENCE = 72
 BATCH = 4
 UPDATES = 3
 PERTURB_SEED = 99
 TOKEN_SEED = 7
 
-# Tolerances except `logits` are relative. On a CPU, correct backends reach at most half of each: in fp32, only the
-# order of sums differs, and in bf16, only where values are rounded.
+# All tolerances except `logits` are relative. On a CPU, correct backends reach at most half of each: in fp32, they
+# differ only in the order of sums, and in bf16 only in where values are rounded.
 # docs/measurements/2026-11-23-equivalence.md derives the values.
 Tolerances = Mapping[str, float]
 _COMPARED = ("loss", "logits", "gradient_norm", "gradient", "trained_loss", "step_gradient_norm", "trained")
@@ -49,10 +49,10 @@ Figure = float | int | bool | str
 
 
 def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
-    """Return the training that both sides perform.
+    """Return the training that both backends perform.
 
-    Adam's epsilon is 1e-4. With 1e-8, an update is nearly the sign of the gradient, which is random if the gradient
-    is only rounding noise. The clip norm is smaller than all gradient norms, so that clipping is compared as well.
+    Adam's epsilon is 1e-4. With 1e-8, an update would be nearly the sign of the gradient, which is random if the
+    gradient is only rounding noise. The clip norm is below all gradient norms, so that clipping is compared too.
     """
     return WorkCase(
         perturb_seed=PERTURB_SEED,
@@ -71,14 +71,14 @@ def case(lora: Lora | None = None, dtype: str = "fp32") -> WorkCase:
 
 
 def batches(model: Model) -> Arrays:
-    """Return random tokens for all updates and for the loss after them. The targets are shifted by one."""
+    """Return random tokens for all updates, and for the loss after the last update. Targets are shifted by one."""
     shape = (UPDATES + 1, BATCH, SEQUENCE + 1)
     tokens = np.random.default_rng(TOKEN_SEED).integers(0, model.vocabulary_size, shape, dtype=np.int32)
     return {work_kit.INPUTS: tokens[..., :-1], work_kit.TARGETS: tokens[..., 1:]}
 
 
 def with_arrays_of(case: WorkCase, given: Arrays, source: "Side") -> tuple[WorkCase, Arrays]:
-    """Return the case and the arrays for the other backends, with the first one's weights and attention scale."""
+    """Return the case and arrays for the other backends. They use the weights and attention scale of `source`."""
     scale = source.report.settings.get("attention_scale")
     case = msgspec.structs.replace(
         case, perturb_seed=None, attention_scale=scale if isinstance(scale, float) else None
@@ -90,7 +90,7 @@ def with_arrays_of(case: WorkCase, given: Arrays, source: "Side") -> tuple[WorkC
 
 
 class Side(NamedTuple):
-    """One side of a comparison: its name, report and arrays."""
+    """One backend in a comparison: its name, its report and its arrays."""
 
     title: str
     report: CaseReport
@@ -98,16 +98,16 @@ class Side(NamedTuple):
 
 
 class Line(Value, frozen=True, kw_only=True):
-    """One quantity of both sides. `tolerance` is None if they must be equal."""
+    """One quantity on both sides. If `tolerance` is None, both values must be equal."""
 
     quantity: str
-    expected: Figure | None = None  # from a formula or the model's file; None: unknown
+    expected: Figure | None = None  # from a formula or from the model's file; None: unknown
     first: Figure
     second: Figure
     difference: float | None = None
     tolerance: float | None = None
     agrees: bool
-    where: str = ""  # the tensors with the largest differences
+    where: str = ""  # the tensors that differ most
 
 
 class Comparison(Value, frozen=True):
@@ -117,8 +117,8 @@ class Comparison(Value, frozen=True):
     first: str
     second: str
     lines: list[Line]
-    counted: dict[str, CountedFlops]  # side -> its counted FLOPs
-    lora: Lora | None = None  # the trained adapters; None: all weights were trained
+    counted: dict[str, CountedFlops]  # side -> the FLOPs that it counted
+    lora: Lora | None = None  # the adapters that were trained; None: all weights were trained
 
     @property
     def differing(self) -> list[Line]:
@@ -127,12 +127,12 @@ class Comparison(Value, frozen=True):
 
 @dataclass
 class Proof:
-    """The document of --json, filled while the models are compared."""
+    """The document of --json. It is filled while models are compared."""
 
     dtype: str
     hardware: str
     tolerances: dict[str, float]
-    not_compared: dict[str, str]  # backend and model -> the reason
+    not_compared: dict[str, str]  # backend and model -> why it was not compared
     comparisons: list[Comparison] = field(default_factory=list)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
@@ -200,7 +200,7 @@ def _settings(model: Model, first: Mapping[str, Figure], second: Mapping[str, Fi
 
 
 def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | None) -> Line:
-    """Compare the FLOPs of a batch. Both programs compute the masked half of attention on a CPU, so it counts."""
+    """Compare the FLOPs of a batch. On a CPU, both programs also compute the masked half of attention."""
     per_token = flops.adapted_flops_per_token(model, lora, SEQUENCE) if lora else None
     expected = round(BATCH * SEQUENCE * (per_token or flops.flops_per_token(model, SEQUENCE, "recipe")))
     counted = [side.flops.comparable if side.flops else NOT_STATED for side in (first, second)]
@@ -208,7 +208,7 @@ def _flops(model: Model, first: CaseReport, second: CaseReport, lora: Lora | Non
 
 
 def _strange_tensors(model: Model, arrays: Arrays, lora: Lora | None) -> list[str]:
-    """Return the names of missing and unexpected tensors. With LoRA, only adapters have a gradient."""
+    """Return the names of tensors that are missing or unexpected. With LoRA, only adapters have gradients."""
     weights, adapters = tensor_names(model), adapter_names(model, lora)
     wanted = {prefix + name for prefix in (work_kit.WEIGHT, work_kit.TRAINED) for name in (*weights, *adapters)}
     wanted |= {work_kit.GRADIENT + name for name in adapters or weights} | {work_kit.LOGITS}
@@ -241,7 +241,7 @@ def _close(quantity: str, first: float, second: float, tolerance: float) -> Line
 
 
 def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> Line:
-    """On each side, compare the gradient norms of the first step and of a separate pass over the same batch."""
+    """Compare, on each side, the gradient norm of the first step with that of a separate pass over the same batch."""
     ratios = [
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]
@@ -254,20 +254,20 @@ def _largest(array: Array) -> float:
 
 
 def _relative(first: float, second: float) -> float:
-    """Return the difference relative to the first value; two zeros are equal."""
+    """Return the difference relative to the first value; 0 if both values are 0."""
     apart = abs(first - second)
     return apart / abs(first) if first else (math.inf if apart else 0.0)
 
 
 def _changes(arrays: Arrays, *, frozen: bool = False) -> Arrays:
-    """Return the change of each trained tensor, or with `frozen` of each frozen one, over all updates."""
+    """Return the change of each trained tensor over all updates; with `frozen`, of each frozen tensor instead."""
     start, trained = work_kit.unprefixed(arrays, work_kit.WEIGHT), work_kit.unprefixed(arrays, work_kit.TRAINED)
     changed = work_kit.unprefixed(arrays, work_kit.GRADIENT).keys()
     return {name: trained[name].astype(np.float64) - start[name] for name in start if (name in changed) != frozen}
 
 
 def _tensors(quantity: str, first: Arrays, second: Arrays, tolerance: float) -> Line:
-    """Compare tensors by their relative difference in the 2-norm. The largest counts; NaN counts as infinite."""
+    """Compare tensors by their relative difference in the 2-norm. The largest difference counts; NaN is infinite."""
     apart = {name: _distance(first[name], second[name]) for name in first}
     ranked = sorted(apart, key=lambda name: -apart[name])
     worst = ranked[0]
@@ -293,7 +293,7 @@ def _distance(first: Array, second: Array) -> float:
 
 
 def text(comparison: Comparison) -> str:
-    """Return the table of one model."""
+    """Return the table of one comparison as text."""
     head = ("", "expected", comparison.first, comparison.second, "difference", "tolerance", "")
     adapters = f", adapters of {lora_words.text(comparison.lora)}" if comparison.lora else ""
     lines = [f"{comparison.model}: {comparison.first} and {comparison.second}{adapters}"]
@@ -324,7 +324,7 @@ def _figure(value: Figure) -> str:
 
 
 def proof_text(proof: Proof) -> str:
-    """Return the tables of all models, the backends that were not compared, and the result."""
+    """Return as text the tables of all models, the backends that were not compared, and the result."""
     lines = [text(found) for found in proof.comparisons]
     lines += [f"not compared: {name}: {why}\n" for name, why in proof.not_compared.items()]
     rows = [(name, ", ".join(f"{of} {number}" for of, number in v.items())) for name, v in proof.versions.items()]

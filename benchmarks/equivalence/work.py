@@ -1,4 +1,4 @@
-"""The request to the work programs, their report, and the common names of tensors, for the equivalence proof. Pure.
+"""The request to work programs, their report, and the common names of tensors, for the proof of equivalence. Pure.
 
 A work program trains a few steps for each of its cases, in the precision of its benchmark. It reads request.json (a
 WorkRequest) and CASE/given.npz from its folder, and writes CASE/arrays.npz and, last, report.json (a WorkReport). All
@@ -25,11 +25,11 @@ from benchmarks.values import Lora, Model, Value
 
 
 class WorkCase(Value, frozen=True):
-    """One training of a few steps. For fields after `dtype`, None means the value of the benchmark."""
+    """A training of a few steps. If a field after `dtype` is None, the benchmark's own value is used."""
 
-    perturb_seed: int | None  # seed for perturbing the program's own initial weights; None: start from given weights
+    perturb_seed: int | None  # perturbs the program's own initial weights; None: start from given weights
     learning_rate: float
-    warmup_steps: int  # number of steps in which the learning rate rises from 0
+    warmup_steps: int  # the number of steps in which the learning rate rises from 0
     adam_beta1: float
     adam_beta2: float
     adam_epsilon: float
@@ -37,18 +37,18 @@ class WorkCase(Value, frozen=True):
     decays_norms: bool
     clip_norm: float
     count_flops: bool
-    dtype: str = "fp32"  # precision of the benchmark; with bf16, the initial weights are rounded to bf16
-    attention_scale: float | None = None  # the factor for scores before the softmax
+    dtype: str = "fp32"  # the benchmark's precision; with bf16, the initial weights are rounded to bf16
+    attention_scale: float | None = None  # the factor of the scores before the softmax
     rope_interleaved: bool | None = None
     rope_theta: float | None = None
     norm_epsilon: float | None = None
     adapter_alpha: float | None = None
-    adapters_in_order: bool = True  # False: NeMo's own order of separate adapters
-    trains_base: bool = False  # whether the weights with adapters are also trained
+    adapters_in_order: bool = True  # False: separate adapters in NeMo's own order
+    trains_base: bool = False  # whether weights that have adapters are trained too
 
 
 class WorkRequest(Value, frozen=True):
-    cases: dict[str, WorkCase]  # name of the case and of its folder -> case
+    cases: dict[str, WorkCase]  # name of a case, which is also its folder -> case
 
 
 class WorkStep(Value, frozen=True):
@@ -57,12 +57,12 @@ class WorkStep(Value, frozen=True):
 
 
 class CountedFlops(Value, frozen=True):
-    """The FLOPs of the matmuls of one batch, forward and backward, counted by the program or a library."""
+    """The FLOPs of the matmuls for one batch, forward and backward, as the program or a library counted them."""
 
     total: int
-    # Part of the step that the program recomputes in the backward pass -> its FLOPs, included in the total.
+    # Part of the step that the program recomputes in the backward pass -> its FLOPs, which `total` includes.
     recomputed: dict[str, int] = {}
-    # Part of the step that the formula counts and the program skips -> its FLOPs, not included in the total.
+    # Part of the step that the formula counts but the program skips -> its FLOPs, which `total` does not include.
     left_out: dict[str, int] = {}
 
     @property
@@ -71,10 +71,10 @@ class CountedFlops(Value, frozen=True):
 
 
 class CaseReport(Value, frozen=True):
-    """The results of a backend for one case."""
+    """The results of one backend for one case."""
 
     parameters: int
-    settings: dict[str, float | bool | str]  # settings of the built model, read from its modules
+    settings: dict[str, float | bool | str]  # the settings of the model that was built, read from its modules
     loss: float  # for the first batch
     gradient_norm: float  # for the first batch
     steps: list[WorkStep]
@@ -85,10 +85,10 @@ class WorkReport(Value, frozen=True):
     versions: dict[str, str]
     cases: dict[str, CaseReport]
     seconds: float
-    notes: list[str] = []  # how the work differs from a run
+    notes: list[str] = []  # differences between this work and a run
 
 
-# Name in flops.ADAPTED_MATRICES -> neutral name. Both sides train adapters only for these matrices.
+# A name in flops.ADAPTED_MATRICES -> the neutral name. Both backends train adapters only for these matrices.
 PARTS = {
     "query": "query",
     "key": "key",
@@ -101,14 +101,14 @@ PARTS = {
 
 
 def tensor_names(model: Model) -> list[str]:
-    """Return the neutral names of all tensors of a model."""
+    """Return the neutral names of all tensors in a model."""
     parts = ("attention_norm", "query", "key", "value", "attention_output", "mlp_norm", "gate", "up", "down")
     layers = [f"layers.{layer}.{part}" for layer in range(model.layers) for part in parts]
     return ["embedding", *layers, "final_norm", *([] if model.tied_embeddings else ["head"])]
 
 
 def adapter_names(model: Model, lora: Lora | None) -> list[str]:
-    """Return the neutral names of all adapter tensors; empty without LoRA."""
+    """Return the neutral names of all adapter tensors; an empty list without LoRA."""
     targets = lora.targets if lora else []
     return [
         f"layers.{layer}.{PARTS[target]}{end}"
