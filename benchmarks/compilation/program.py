@@ -58,7 +58,7 @@ class StepProgram:
         raise NotImplementedError
 
     def kinds(self, held: dict[str, float], parts: Mapping[str, Sequence[str]], rest: str) -> list[Kind]:
-        """Return each kind of memory: its bytes in `held`, and the bytes that the plan has for its `parts`."""
+        """Return the memory of each kind: in `held`, and planned for its `parts`. All other memory is of kind `rest`."""
         planned = capacity.memory_by_part(self.benchmark, self.storage)
         found = {name: sum(planned.pop(part, 0.0) for part in parts[name]) for name in held}
         found[rest] += sum(planned.values())

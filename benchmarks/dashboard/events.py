@@ -134,7 +134,7 @@ class ScalarWriter:
         if self._records is None:  # set last, because Ctrl-C may interrupt this, and `close` still writes
             folder, name = self._run.path / "tensorboard", f"events.out.tfevents.{int(self._started)}.stepmark"
             folder.mkdir(exist_ok=True)
-            # Another user's link could lead to other files of this user, so follow none.
+            # Follow no link, because another user's link could point to any file of this user.
             inside = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 with contextlib.suppress(FileNotFoundError):
