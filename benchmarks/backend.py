@@ -64,7 +64,7 @@ class EnvironmentSpec(Value, frozen=True):
 
 
 class FlagFact(Value, frozen=True):
-    """The known facts about one compiler flag, before the compiler itself checks it."""
+    """The facts about one compiler flag that Stepmark knows without running the compiler."""
 
     flag: str  # as typed: name=value
     status: Literal["known", "unknown", "not listed"]
@@ -92,7 +92,7 @@ class FlagsCheck(Value, frozen=True):
 class SideProgram(Value, frozen=True):
     """A program that Stepmark starts once on this machine, in the engine's environment, outside of any run.
 
-    It writes its results to `{phase_dir}/report.json`. `{phase_dir}` is the program's folder, which has its input.
+    It writes its results to `{phase_dir}/report.json`. `{phase_dir}` is a folder that contains the program's input.
     """
 
     command: list[str]  # may contain the placeholders of a Phase
@@ -115,7 +115,7 @@ class LogEvent(Value, frozen=True):
 
 
 class LogFormat(Protocol):
-    """A format of foreign logs. It recognises logs in this format and streams their events."""
+    """A format of logs that Stepmark did not write. It recognises logs in this format and streams their events."""
 
     name: str
     seconds_are: str  # the meaning of the printed step time; empty: unknown
@@ -123,10 +123,10 @@ class LogFormat(Protocol):
     prints_loss: bool
 
     def seconds_resolution(self, seconds: float) -> float:
-        """Return one unit of the last printed digit for a time of this size. Rounding may be off by half a unit."""
+        """Return the value of one unit in the last digit that the log prints for a time of this size."""
 
     def rate_resolution(self, rate: float) -> float:
-        """Return one unit of the last printed digit for TFLOP/s or tokens/s of this size."""
+        """Return the value of one unit in the last digit that the log prints for TFLOP/s or tokens/s of this size."""
 
     def recognises(self, head: bytes) -> bool: ...
 
@@ -216,7 +216,7 @@ class GuidedByProfiles(Protocol):
     pgle_ways: frozenset[str]  # the supported values of --pgle, in addition to `off`
 
     def profile_key(self, benchmark: Benchmark) -> str | None:
-        """Return the key of the profile that this benchmark reads, or None. Programs with equal keys are equal."""
+        """Return the key of the profile that this benchmark reads, or None. Equal keys mean equal programs."""
 
 
 @runtime_checkable
@@ -276,7 +276,7 @@ class Checks(Protocol):
 
 @runtime_checkable
 class NeedsTransformerEngine(Protocol):
-    """A backend with settings that need Transformer Engine. Its virtual environment lacks Transformer Engine."""
+    """A backend with settings that need Transformer Engine, a package that its virtual environment does not have."""
 
     def needs_transformer_engine(self, benchmark: Benchmark) -> Mapping[str, str]:
         """Return each setting that needs Transformer Engine -> the flag that avoids it."""

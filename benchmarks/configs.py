@@ -65,7 +65,7 @@ class Configs:
         self._kept: dict[Hashable, Any] = {}  # the results of compute_once
 
     def compute_once(self, key: Hashable, made: Callable[[], Any]) -> Any:
-        """Return `made()`. It is called only once for each key."""
+        """Return the result of `made`, which is called only once for each key."""
         if key not in self._kept:
             self._kept[key] = made()
         return self._kept[key]

@@ -80,7 +80,7 @@ MOST_LISTED = 20
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Return a hint: the name that was probably meant, otherwise all valid names, or the nearest of many."""
+    """Return a hint: the name that was probably meant, otherwise all valid names, or a few if there are many."""
     names = sorted(valid)
     meant = closest(name, names)
     if meant:

@@ -103,7 +103,7 @@ def read_json(path: Path, kind: type[Read]) -> Read:
 
 
 def decode_json(data: bytes, decoder: msgspec.json.Decoder[Read]) -> Read:
-    """Return the value with printable strings. Nearly all data is printable already, and is decoded directly."""
+    """Return the value, with all strings made printable. Nearly all data needs no change and is decoded directly."""
     if _ESCAPED.search(data) is None and data.decode(errors="replace").replace("\n", "").isprintable():
         return decoder.decode(data)
     return msgspec.convert(one_line(msgspec.json.decode(data)), decoder.type, str_keys=True)
@@ -126,7 +126,7 @@ def cannot_read(error: OSError, path: Path) -> RequestError:
 
 
 def cannot_write(error: OSError, path: Path, why: str, run: Path) -> RunError:
-    """Return the error. `why` names the files that are kept; the command is to run after the cause is gone."""
+    """Return the error for a failed write. `why` names the files that are kept. The next command repairs the run."""
     return RunError(
         f"{path.name} could not be written: {error.strerror or error}",
         where=str(path.parent),

@@ -64,7 +64,7 @@ class RunningMean:
 
 
 def excess(seconds: Sequence[float]) -> float | None:
-    """Return mean / median - 1: the share of time that slow steps add. The median does not show it."""
+    """Return mean / median - 1: the share of time that slow steps add, which the median does not show."""
     middle, average = median(seconds), mean(seconds)
     return average / middle - 1 if middle and average is not None else None
 

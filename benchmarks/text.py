@@ -175,7 +175,7 @@ def step_text(
     typical_seconds: float | None,
     seconds_left: float | None,
 ) -> str:
-    """Return the live line: the run's progress, its speed, and the remaining time."""
+    """Return the status line of a run in progress: its last step, its speed, and the remaining time."""
     words = [f"step {step.step + 1}/{total_steps}"]
     if seconds_left is not None:  # near the start, because a narrow terminal cuts off the end
         words.append(f"{duration_text(seconds_left)} left")

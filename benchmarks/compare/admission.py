@@ -1,4 +1,4 @@
-"""Select the runs of each side, refuse to compare sides with different work, and list the warnings. Pure.
+"""Select the runs of each side, refuse to compare sides with different work, and list the warnings. No I/O.
 
 If a difference between the sides affects only some metrics, metrics.py refuses those metrics.
 """
@@ -121,7 +121,7 @@ def cautions(a: Runs, b: Runs) -> list[Caution]:
 
 
 def interleaved(a: Runs, b: Runs) -> bool:
-    """Return whether A and B alternated. In order of start, the side must change once per run of the smaller side."""
+    """Return whether A and B alternated. By start time, the side must change once per run of the smaller side."""
     began = [(run.began, side) for side, runs in enumerate((a, b)) for run in runs]
     times = sorted((time, side) for time, side in began if time is not None)
     changes = sum(one[1] != other[1] for one, other in pairwise(times))

@@ -1,4 +1,4 @@
-"""Compare two sides: their difference in every metric, and the verdict on the step time. Pure.
+"""Compare two sides: their difference in every metric, and the verdict on the step time. No I/O.
 
 intervals.py contains the statistics. admission.py and metrics.py decide what is comparable. explain.py finds causes.
 """
@@ -146,7 +146,7 @@ def _logs(metric: ComparedMetric, runs: Runs) -> list[float]:
 
 
 def _level(metric: ComparedMetric, runs: Runs, logs: Sequence[float]) -> Interval:
-    """Return the mean over a side's runs. For a single run, add the interval of its median step time."""
+    """Return the mean of a metric over a side's runs. A single run also has the interval of its median step time."""
     mean = fmean(logs)
     spread = runs[0].result.seconds_per_step
     if len(runs) > 1:

@@ -1,4 +1,4 @@
-"""Rank the differences between the runs of two sides by how likely each is to change the step time. Pure.
+"""Rank the differences between the runs of two sides by how likely each is to change the step time. No I/O.
 
 Each kind of difference has a weight. Kinds that change the arithmetic and communication of every step have the
 highest weights, then kinds that affect the host. The weight is halved if a value also varies within a side, or if a

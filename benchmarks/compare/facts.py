@@ -1,4 +1,4 @@
-"""Turn a run's provenance into named facts, grouped by kind, for explain.py to compare. Pure.
+"""Turn a run's provenance into named facts, grouped by kind, for explain.py to compare. No I/O.
 
 If a run does not record a kind, the kind is absent; if the record is empty, the kind is empty. The arguments and
 variables of the program come from the plan, in which paths are placeholders. Values that differ between any two runs,

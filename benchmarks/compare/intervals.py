@@ -1,4 +1,4 @@
-"""Compute the difference of side B from side A with a 95% interval, and the verdict. All values are logarithms. Pure.
+"""Compute the difference of side B from side A with a 95% interval, and the verdict. Values are logarithms. No I/O.
 
 A sample is a run, not a step. The steps of one run share a machine and a period, so they are not independent.
 """

@@ -1,4 +1,4 @@
-"""Define the metrics that are compared: how to read each from a result, and when its comparison is refused. Pure.
+"""Define the metrics that are compared: how to read each from a result, and when its comparison is refused. No I/O.
 
 If a metric has different meanings on the two sides, it is refused with a reason; other metrics are still compared.
 """
@@ -88,7 +88,7 @@ def _unequal(name: str, one: object, other: object) -> str | None:
 
 
 def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequence[Mfu]]) -> ComparedMetric:
-    """Return MFU or HFU in the first convention that all runs share, which includes the peak and the precision."""
+    """Return MFU or HFU by the first convention that all runs share, including the same peak and precision."""
     found = [[_convention(one) for one in read(run)] for run in (*a, *b)]
     shared = next((one for one in found[0] if all(one in others for others in found)), None)
 

@@ -1,1 +1,1 @@
-"""Compare a compiled or traced training step with the formulas. Pure."""
+"""Compare a compiled or traced training step with the formulas. No I/O."""

@@ -1,4 +1,4 @@
-"""Model the time of a compiled step: the share of each part, and the timeline of each loop. Pure.
+"""Model the time of a compiled step: the share of each part, and the timeline of each loop. No I/O.
 
 A device has three streams: compute, communication and side. Each runs one operation at a time, in the order of the
 schedule. If compute starts an operation on another stream, compute waits for it at its `done`. The rates are

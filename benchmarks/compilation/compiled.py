@@ -1,4 +1,4 @@
-"""The request to a compile program, and its report: the memory and the schedule of a training step. Pure.
+"""The request to a compile program, and its report: the memory and the schedule of a training step. No I/O.
 
 This module also computes from the schedule how often each kernel runs, and which work hides the collectives.
 """

@@ -1,4 +1,4 @@
-"""Report a compiled step as text and as data: memory, kernels, collectives, and which work hides them. Pure."""
+"""Report a compiled step as text and as data: memory, kernels, collectives, and which work hides them. No I/O."""
 
 from benchmarks.compilation.breakdown import Breakdown
 from benchmarks.compilation.compiled import CompileReport, Kernels, Overlap, Schedule, kernels, overlap

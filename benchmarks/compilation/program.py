@@ -1,4 +1,4 @@
-"""A compiled or traced step with its benchmark: whether it fits, its memory by kind, its traffic by axis. Pure."""
+"""A compiled or traced step with its benchmark: whether it fits, its memory by kind, its traffic by axis. No I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Kind(Value, frozen=True):
 
 @dataclass(frozen=True)
 class StepProgram:
-    """A step with its benchmark. No GPU is used to make it: it is compiled (Program) or traced (TracedProgram)."""
+    """A training step that was compiled (Program) or traced (TracedProgram) without a GPU, and its benchmark."""
 
     benchmark: Benchmark
     storage: Storage
@@ -58,7 +58,7 @@ class StepProgram:
         raise NotImplementedError
 
     def kinds(self, held: dict[str, float], parts: Mapping[str, Sequence[str]], rest: str) -> list[Kind]:
-        """Return the memory of each kind: in `held`, and planned for its `parts`. All other memory is of kind `rest`."""
+        """Return the memory of each kind: in `held`, and in the plan's `parts`. Other memory has the kind `rest`."""
         planned = capacity.memory_by_part(self.benchmark, self.storage)
         found = {name: sum(planned.pop(part, 0.0) for part in parts[name]) for name in held}
         found[rest] += sum(planned.values())

@@ -1,4 +1,4 @@
-"""The request to a trace program, its report, and a comparison of the report with the formulas. Pure.
+"""The request to a trace program, its report, and a comparison of the report with the formulas. No I/O.
 
 A trace runs a framework's own training step once for each pipeline stage, with tensors that have no data.
 """
@@ -141,7 +141,7 @@ class TracedProgram(StepProgram):
 
     @property
     def matmuls(self) -> list[LayerFlops]:
-        """Return the matmuls of all stages. Each stage was traced on one of its devices, so FLOPs are multiplied."""
+        """Return the matmuls of all stages. Each was traced on one device, so FLOPs count for all its devices."""
         devices = self.compiled.devices / self.benchmark.parallelism.pipeline
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one in (one for stage in self.compiled.stages for one in stage.matmuls):

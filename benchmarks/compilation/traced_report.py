@@ -1,4 +1,4 @@
-"""Report a traced step as text and as data. Pure."""
+"""Report a traced step as text and as data. No I/O."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Compare compiled or traced variants of a benchmark, which differ in XLA flags, settings or layout. Pure."""
+"""Compare compiled or traced variants of a benchmark, which differ in XLA flags, settings or layout. No I/O."""
 
 import itertools
 import re

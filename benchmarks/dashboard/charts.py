@@ -1,4 +1,4 @@
-"""Make charts about many runs: a board for each series of runs, and a board for the nights of each suite. Pure.
+"""Make charts about many runs: a board for each series of runs, and a board for the nights of each suite. No I/O.
 
 A series contains the runs of one benchmark on one machine. Each run is a point with its number in the order of time
 and its start time, so both axes of TensorBoard are useful. The step of a night is its number in its suite.

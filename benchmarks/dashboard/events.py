@@ -85,7 +85,7 @@ class ScalarWriter:
                 self._file.close()
 
     def _write_waiting(self, *, last: bool = False) -> None:
-        """Write the waiting steps. An error only prints a message, because steps.jsonl also contains the data."""
+        """Write the steps that wait. An error only prints a message, because steps.jsonl contains the data too."""
         steps, self._waiting = self._waiting, []
         try:
             for step in steps:
@@ -112,7 +112,7 @@ class ScalarWriter:
         return found
 
     def _when(self, step: Step) -> float:
-        """Return when a step ended. It is exact if rank 0's worker recorded its start."""
+        """Return when a step ended. The time is exact if rank 0's worker recorded its start."""
         if step.attempt not in self._begins:
             self._begins[step.attempt] = _begin_of(self._run.phase_dir(self._phase, step.attempt))
         begin = self._begins[step.attempt]

@@ -1,4 +1,4 @@
-"""Select the data of one run for charts and tables: its metrics, its benchmark, and the name of its line. Pure."""
+"""Select the data of one run for charts and tables: its metrics, its benchmark, and the name of its line. No I/O."""
 
 import datetime
 import math

@@ -1,1 +1,1 @@
-"""Diagnose a failed run from its logs: collect evidence, find the first cause, and explain it. Pure."""
+"""Diagnose a failed run from its logs: collect evidence, find the first cause, and explain it. No I/O."""

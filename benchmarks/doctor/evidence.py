@@ -1,4 +1,4 @@
-"""Find the evidence of a failure in one log, which is streamed once. Irrelevant lines are skipped fast. Pure."""
+"""Find the evidence of a failure in one log, which is streamed once. Irrelevant lines are skipped fast. No I/O."""
 
 import re
 from collections import Counter

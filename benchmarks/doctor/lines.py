@@ -1,4 +1,4 @@
-"""Read ranks and time stamps from lines of a log, and errors from tracebacks. Pure."""
+"""Read ranks and time stamps from lines of a log, and errors from tracebacks. No I/O."""
 
 import calendar
 import re

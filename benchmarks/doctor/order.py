@@ -1,4 +1,4 @@
-"""Sort the findings in the logs of a failed run: the finding that is most likely the cause comes first. Pure.
+"""Sort the findings in the logs of a failed run: the finding that is most likely the cause comes first. No I/O.
 
 `Tier` is the order of the kinds. Within a tier, the earliest finding comes first: in one log by line, in several logs
 by time stamp. If a finding has no stamp, the lower tier comes first. If Stepmark knows which rank failed first, the
@@ -221,7 +221,7 @@ class _Case:
         return [self._entry(group) for group in groups.values()]
 
     def _sorted(self, found: Sequence[Finding]) -> list[Finding]:
-        """Return the findings of the first failed rank and of the job, then all other findings, each part by tier."""
+        """Return the findings of the first failed rank and of the job, then all others, both sorted by tier."""
         died = [one.time for one in found if self._is_first(one) and one.time is not None]
         long_after = min(died, default=float("inf")) + SOON_SECONDS
         parts: dict[tuple[bool, Tier], list[Finding]] = {}

@@ -1,4 +1,4 @@
-"""Find the few lines of a log that contain one of many words, at a cost that does not grow with their number. Pure.
+"""Find the few lines of a log that contain one of many words, at a cost that does not grow with their number. No I/O.
 
 The search for a word uses its rarest four consecutive bytes: one pass compares every four consecutive bytes of a text
 with those of all words.

@@ -265,7 +265,7 @@ class ProgressReader:
         self.words = {word.lower().encode() for one in formats for word in one.words}
 
     def lasts(self, line: bytes) -> dict[str, bytes]:
-        """Return format -> number of the last step, if a line has it for formats that print it on a separate line."""
+        """Return format -> number of the last step, for formats that print this number on a line like this one."""
         return {one.of: found[1] for one, _, last in self._rows if one.last and (found := last.search(line))}
 
     def of(self, end: bytes, lasts: dict[str, bytes]) -> Progress | None:
@@ -285,7 +285,7 @@ class ProgressReader:
 
 
 def _progress(one: StepNumbers, printed: list[bytes], last: float) -> Progress:
-    """Return the progress. Training has ended if the next step that would be printed is beyond the last step."""
+    """Return the last printed and the last planned step. Training has ended if no further step would be printed."""
     numbers = [_number(text) for text in printed[-RECENT:]]
     apart = min((after - before for before, after in pairwise(numbers) if after > before), default=1.0)
     ended = numbers[-1] >= last or numbers[-1] + apart > last

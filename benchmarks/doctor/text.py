@@ -1,4 +1,4 @@
-"""Format a diagnosis as rows of labels and texts. Pure."""
+"""Format a diagnosis as rows of labels and texts. No I/O."""
 
 import time
 

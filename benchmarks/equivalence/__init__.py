@@ -1,1 +1,1 @@
-"""Prove that the backends do the same work. Pure."""
+"""Prove that the backends do the same work. No I/O."""

@@ -1,4 +1,4 @@
-"""Check that two backends do the same work: both start from the same weights, and their results are compared. Pure.
+"""Check that two backends do the same work: both start from the same weights, and their results are compared. No I/O.
 
 Every quantity has its own tolerance. The weights are perturbed, because the usual initial weights hide errors.
 Logits, gradients and updates are compared too, because the loss hides errors such as a wrong norm epsilon.

@@ -1,4 +1,4 @@
-"""The request to work programs, their report, and the common names of tensors, for the proof of equivalence. Pure.
+"""The request to work programs, their report, and the common names of tensors, for the proof of equivalence. No I/O.
 
 A work program trains a few steps for each of its cases, in the precision of its benchmark. It reads request.json (a
 WorkRequest) and CASE/given.npz from its folder, and writes CASE/arrays.npz and, last, report.json (a WorkReport). All

@@ -1,4 +1,4 @@
-"""Export many runs as a table, CSV or JSON. Pure.
+"""Export many runs as a table, CSV or JSON. No I/O.
 
 CSV and JSON contain every field of a FinishedRun. The table has one heading for all runs of the same benchmark. Its
 newest run comes last.

@@ -1,4 +1,4 @@
-"""Conditions that select runs: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial. Pure.
+"""Conditions that select runs: model=llama2_70b, dtype=bf16,fp8, gpus>=64, date>=2026-11-01, tag!=trial. No I/O.
 
 If a run lacks the value that a condition names, only `!=` matches the run.
 """
@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 class Condition(Value, frozen=True):
-    """A condition on runs. Several values: `=` matches a run with any of them, `!=` a run without all of them."""
+    """A condition on runs. With several values, `=` selects runs that have any of them, and `!=` excludes them."""
 
     key: str
     operator: Operator
@@ -59,7 +59,7 @@ class Condition(Value, frozen=True):
 
 
 def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> Condition:
-    """Return the condition in a text. Raise RequestError with the expected form. `flag` is "" if there is no flag."""
+    """Return the condition in a text. Raise RequestError with the expected form. `flag` is "" without a flag."""
     where = f"--{flag}" if flag else ""
 
     def refused(why: str) -> RequestError:

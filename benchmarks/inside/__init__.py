@@ -1,1 +1,1 @@
-"""Modules that are loaded by path inside a framework's environment, where only the standard library is certain."""
+"""Modules that are loaded by path inside a framework's environment. They import only the standard library."""

@@ -119,7 +119,7 @@ def prefixed(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
 
 
 def starting_weights(case: Mapping[str, Any], given: Mapping[str, Array], own: Callable[[], Arrays]) -> Arrays:
-    """Return the initial weights of a case: either the given weights, or the program's own weights, perturbed."""
+    """Return the initial weights of a case: either the given weights, or the program's own, perturbed weights."""
     seed = case["perturb_seed"]
     if seed is None:
         return unprefixed(given, WEIGHT)

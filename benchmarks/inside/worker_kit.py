@@ -249,7 +249,7 @@ def numbers_of(text):
 
 
 def reason_against_disturbed(options):
-    """Return a function: number of a step -> why the step must be excluded, or None."""
+    """Return a function that maps the number of a step to the reason to exclude the step, or to None."""
     disturbed = numbers_of(options.disturbed_steps)
     return lambda step: "profiler" if step in disturbed else None
 
@@ -362,7 +362,7 @@ def die_with_parent():
 
 
 def in_a_fork(log, work):
-    """Run work() in a new process that writes to `log`. Return the exit code, or minus the number of a signal."""
+    """Run work() in a new process that writes to `log`. Return its exit code, or -N if signal N ended it."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

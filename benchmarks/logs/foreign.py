@@ -1,4 +1,4 @@
-"""Compute the result of a log that Stepmark did not write, and compare it with the rates in the log. Pure."""
+"""Compute the result of a log that Stepmark did not write, and compare it with the rates in the log. No I/O."""
 
 import math
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ PRINTED_TIMES = "the step times come from the framework's own lines"
 
 
 def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
-    """Return the steps and a note. Without step times in the log, compute them from its rates and the flags."""
+    """Return the steps and a note. If the log has no step times, compute them from its rates and the flags."""
     if any(step.seconds is not None for step in steps):
         return steps, PRINTED_TIMES
     by_rate = [(step, _seconds_by_rate(step, workload)) for step in steps]
@@ -230,7 +230,7 @@ def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> li
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:
-    """Return the relative error of a value that its rounding may cause."""
+    """Return the largest relative error that rounding may cause in a value."""
     return resolution(value) / 2 / abs(value)
 
 

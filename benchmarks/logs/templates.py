@@ -103,7 +103,7 @@ class Template:
         return {field: float(text.replace(b",", b"")) for field, text in match.groupdict().items()}
 
     def beginning(self) -> "Template":
-        """Return the template of how a line begins: up to the text after {step}, or all of it without such a text."""
+        """Return a template for the beginning of a step line: the part up to the text after {step}, or the whole."""
         last = next((at for at, part in enumerate(self.parts) if part[0] == "step"), -1)
         texts = [f"{{{field}}}" if field else dots or blank or literal for field, dots, blank, literal in self.parts]
         after = last + 1
@@ -134,7 +134,7 @@ def _regex(parts: Sequence[Part], anchor_at: int = -1, *, begins: bool) -> bytes
 
 
 def _number(parts: Sequence[Part], at: int, *, begins: bool) -> bytes:
-    """Return the pattern of one number, with guards only where the neighbouring text does not make them needless."""
+    """Return the pattern of one number, with guards unless the neighbouring text already excludes partial matches."""
     field = parts[at][0]
     _, gap, *before = parts[at - 1] if at else NO_PART
     _, _, *after = parts[at + 1] if at + 1 < len(parts) else NO_PART

@@ -1,1 +1,1 @@
-"""Describe this machine's GPUs and driver, and refuse runs that they cannot execute. Pure."""
+"""Describe this machine's GPUs and driver, and refuse runs that they cannot execute. No I/O."""

@@ -1,4 +1,4 @@
-"""Select GPUs from those that NVML reports on one machine: for the default of a request, and for a run. Pure.
+"""Select GPUs from those that NVML reports on one machine: for the default of a request, and for a run. No I/O.
 
 launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """
@@ -146,7 +146,7 @@ def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) 
 
 
 def _scale(request: Request, row: Hardware, count: int, configs: Configs, backend: Backend) -> int | None:
-    """Return the largest number of GPUs, up to `count`, for which the recipe has a layout; None: use its default."""
+    """Return the largest number of GPUs, up to `count`, for which the recipe has a layout; None: its default."""
     if backend.layout_settings & request.settings.keys():
         return count
     try:

@@ -1,6 +1,6 @@
 """Define the measurement of matmul peaks: the request to a backend, its report, and the resulting peaks.
 
-The peak of a precision is the highest of the median rates, each of which belongs to one shape.
+The peak of a precision is the median rate of its fastest shape.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""Refuses a benchmark that this machine's GPUs cannot run. Pure.
+"""Refuses a benchmark that this machine's GPUs cannot run. No I/O.
 
 The GPUs may differ from the request, or be too few, busy or too small. Their driver may be too old.
 """

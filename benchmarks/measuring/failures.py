@@ -1,4 +1,4 @@
-"""Find why a run failed: the first rank that failed, its host and exit code, and how far the run came. Pure."""
+"""Find why a run failed: the first rank that failed, its host and exit code, and how far the run came. No I/O."""
 
 import signal
 from collections.abc import Mapping, Sequence

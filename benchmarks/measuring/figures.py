@@ -1,4 +1,4 @@
-"""Compute the metrics of one attempt from its steps, both for runs and for logs of other programs. Pure."""
+"""Compute the metrics of one attempt from its steps, both for runs and for logs of other programs. No I/O."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ Resolution = Callable[[float], float]  # a value -> one unit of its last printed
 def measure(
     workload: Workload, steps: Sequence[Step], rule: str, seconds_resolution: Resolution | None = None
 ) -> tuple[Figures, list[Step]]:
-    """Return the metrics of one attempt from one rank's steps, and the steps with the reasons of excluded ones."""
+    """Return the metrics of one attempt from one rank's steps, and these steps with the reasons for exclusions."""
     window, marked = choose_window(steps, rule, fastest_possible_seconds(workload))
     counted = [step for step in marked if step.excluded_because is None]
     seconds = usable_seconds(counted)
@@ -152,7 +152,7 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
 def _faster_than_the_peak(
     workload: Workload, marked: Sequence[Step], median: float = math.inf
 ) -> tuple[list[str], list[str]]:
-    """Return complaints and notes. If the median or many steps beat the peak, the log is from another benchmark."""
+    """Return complaints if the median or many steps are faster than the peak allows, or notes if a few steps are."""
     fastest = fastest_possible_seconds(workload) or 0.0
 
     def too_fast(steps: Sequence[Step]) -> int:

@@ -1,4 +1,4 @@
-"""Find the steps before the step time settles, and judge whether the step time still changes after that. Pure.
+"""Find the steps before the step time settles, and judge whether the step time still changes after that. No I/O.
 
 Step times change gradually (a trend) or at once (a jump), for example when a machine overheats. Stepmark assumes that
 a trend continues until LONGEST_DRIFT_SECONDS after the first step. A run is `settled` if its steps rule out a change
@@ -49,7 +49,7 @@ class Movement(NamedTuple):
         return abs(self.percent) + BOUND * self.error
 
     def clearness(self) -> float:
-        """Return how many standard errors large the change is."""
+        """Return the size of the change in standard errors."""
         return abs(self.percent) / max(self.error, SMALLEST_ERROR)
 
 
@@ -74,7 +74,7 @@ STEPS_TO_TELL = "window.steps_to_tell"
 def settled_from(seconds: Sequence[float | None], ends: Sequence[float], first: int) -> int | None:
     """Return the position of the first step after settling; None if the run ends before its step time settles.
 
-    Settling takes a time (power, thermals), not a number of steps. The constants were measured on 1,194 public
+    Settling depends on time (power, thermals), not on steps. The constants were measured on 1,194 public
     MLPerf logs. Time counts from the first step that can be in the window, because compiling or collecting a profile
     loads the device in another way. `seconds` is None for a step that cannot be in the window.
     """

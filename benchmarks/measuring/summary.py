@@ -1,4 +1,4 @@
-"""Compute result.json from the records of a run: the metrics, whether they are valid, and the reasons. Pure."""
+"""Compute result.json from the records of a run: the metrics, whether they are valid, and the reasons. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""Compute MFU for every convention and every peak that applies, and HFU. Pure.
+"""Compute MFU for every convention and every peak that applies, and HFU. No I/O.
 
 A peak comes from one of four tables: the datasheet, the published table if its peak differs, an achievable rate, or a
 measurement on this device. The name of an entry's convention includes the table: "recipe" (the datasheet), "recipe,

@@ -1,4 +1,4 @@
-"""Choose the steps of a run that are in the window, and give the reason for each excluded step. Pure.
+"""Choose the steps of a run that are in the window, and give the reason for each excluded step. No I/O.
 
 `steady` is the same rule for every backend. `last` and `A-B` are rules of published recipes, so that Stepmark can
 reproduce their tables. statistics.py computes the metrics of the counted steps. The caller decides whether a window

@@ -1,4 +1,4 @@
-"""Judge the runs of a night by comparison with earlier nights, and build the report. No run starts, no file changes.
+"""Judge the runs of a night by comparison with earlier nights, and build the report. No run is started here.
 
 Before a cell is judged, a CellReport without judgements contains its runs.
 """

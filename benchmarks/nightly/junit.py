@@ -1,4 +1,4 @@
-"""Format a night as JUnit XML, which Jenkins, GitLab and GitHub Actions can read. Pure.
+"""Format a night as JUnit XML, which Jenkins, GitLab and GitHub Actions can read. No I/O.
 
 Each metric of each cell is a test case. A regression is a failure, a run without a valid result is an error, and a
 metric with too few nights is a skipped test. A watched metric always passes; its test case shows its verdict.

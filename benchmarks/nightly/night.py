@@ -1,4 +1,4 @@
-"""Judge a night: a verdict for each metric of each cell, then the verdict and exit code of the whole night. Pure."""
+"""Judge a night: a verdict for each metric of each cell, and the verdict and exit code of the night. No I/O."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -152,7 +152,7 @@ def judge_metric(
 def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
     """Change the verdict to `inconclusive` if drifting step times may explain it.
 
-    They may if the step time was still moving in most of the latest runs or of the baseline, but not of both.
+    They may if most of the latest runs or most of the baseline were still moving, but not both.
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]
@@ -223,7 +223,7 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 def exit_code(cells: Sequence[CellReport]) -> int:
     """Return the exit code of the night. A failed or missing run outranks a regression, because its speed is unknown.
 
-    So does a failed re-run if it would have confirmed or refuted a suspicion.
+    A failed re-run that leaves a suspicion open also outranks a regression.
     """
     if any(cell.status not in ("valid", "invalid") or cell.failed_reruns for cell in cells):
         return EXIT_FAILED
@@ -233,7 +233,7 @@ def exit_code(cells: Sequence[CellReport]) -> int:
 
 
 def blind_below(cells: Sequence[CellReport], must_detect: float | None) -> float | None:
-    """Return the largest of the smallest changes that cells can detect, in percent; None if the suite allows it."""
+    """Return the smallest change in percent that every cell can detect; None if it is small enough for the suite."""
     gating = [one for cell in cells if not cell.is_control for one in cell.judgements if one.gates]
     worst = max((one.smallest_detectable_percent or 0.0 for one in gating), default=0.0)
     return worst if worst > (must_detect or MUST_DETECT) else None

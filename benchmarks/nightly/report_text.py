@@ -1,4 +1,4 @@
-"""Format the report of a night for the screen and as Markdown, with the changes that it could not detect. Pure."""
+"""Format the report of a night for the screen and as Markdown, with the changes that it could not detect. No I/O."""
 
 import shlex
 from collections import Counter
@@ -167,7 +167,7 @@ def end(report: NightReport) -> Rows:
 
 
 def _why_exit_code(report: NightReport) -> str:
-    """Return why the night has its exit code, and the cells that decided it. The order is that of night.exit_code."""
+    """Return why the night has its exit code, and the cells that decided it, in the order of night.exit_code."""
     if report.exit_code == EXIT_VALID:
         return "no regression was seen"
     cells = report.cells

@@ -1,4 +1,4 @@
-"""The rule that judges one metric of a night by earlier nights, and gives a reason. Pure.
+"""The rule that judges one metric of a night by earlier nights, and gives a reason. No I/O.
 
 The rule compares logarithms, so differences are ratios. Each night counts as one value, because the runs of one night
 are not independent. `tests/simulate.py` prints how often the rule is wrong.

@@ -1,4 +1,4 @@
-"""Divide the earlier nights of a cell into its baseline, the recent nights, and nights that are excluded. Pure.
+"""Divide the earlier nights of a cell into its baseline, the recent nights, and nights that are excluded. No I/O.
 
 A night counts if its run is valid, comparable and not slowed on purpose, and has the same benchmark, environment and
 machine as the latest run. The report lists every other run, and what changed when a new baseline begins.
@@ -33,7 +33,7 @@ UNDECIDED = (Suspicion.OPEN, Suspicion.SHARED)
 
 
 class Past(NamedTuple):
-    """One earlier night of a cell."""
+    """One earlier night of a cell, and why it is excluded."""
 
     night: str
     entry: FinishedRun
@@ -95,7 +95,7 @@ def left_out_points(found: Series) -> list[NightPoint]:
 
 
 class PastNight(Value, frozen=True):
-    """One night of one metric."""
+    """The value and the verdict of one metric on one night."""
 
     value: float  # of the first run; with the values of re-runs, the noise would look too small
     verdict: Verdict | None = None  # the verdict on this metric; None: the night was never judged

@@ -1,4 +1,4 @@
-"""Expand a suite into its cells, each a request with a stable name, and define the metrics that it may watch. Pure.
+"""Expand a suite into its cells, each a request with a stable name, and define the metrics that it may watch. No I/O.
 
 The name of a cell identifies its history. The name depends only on the cell's own request, so it stays the same when
 the suite gets another cell. If a name comes to mean another benchmark, series.py detects this from the runs.

@@ -72,7 +72,7 @@ class Metric(Value, frozen=True):
 
 
 class NightPoint(Value, frozen=True):
-    """One night of a cell."""
+    """The value of a metric on one night of a cell, and how the rule used it."""
 
     night: str
     run_id: str

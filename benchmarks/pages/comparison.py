@@ -1,4 +1,4 @@
-"""Make the page of a comparison: the differences, the verdict, the likely causes, and what was refused. Pure."""
+"""Make the page of a comparison: the differences, the verdict, the likely causes, and what was refused. No I/O."""
 
 from benchmarks.compare.text import (
     HEADINGS,

@@ -1,4 +1,4 @@
-"""Make the page of a compiled step: the memory of a device, the collectives, and the time of a step. Pure.
+"""Make the page of a compiled step: the memory of a device, the collectives, and the time of a step. No I/O.
 
 The tables are those of the text report (benchmarks/compilation/compiled_report.py and variants.py).
 """

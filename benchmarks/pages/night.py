@@ -1,4 +1,4 @@
-"""Make the page of a night: its verdict, a table of cells and metrics, and the history of each cell. Pure."""
+"""Make the page of a night: its verdict, a table of cells and metrics, and the history of each cell. No I/O."""
 
 import math
 from collections.abc import Sequence

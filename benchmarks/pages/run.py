@@ -1,4 +1,4 @@
-"""Make the page of a run: its metrics with their uncertainty, its steps, its notes and its provenance. Pure."""
+"""Make the page of a run: its metrics with their uncertainty, its steps, its notes and its provenance. No I/O."""
 
 import shlex
 from typing import Any

@@ -1,4 +1,4 @@
-"""Draw the schedule of a layer, forward and backward: compute above, collectives below, exposed time in red. Pure.
+"""Draw the schedule of a layer, forward and backward: compute above, collectives below, exposed time in red. No I/O.
 
 Each row shows one iteration (trip) of a loop over layers. All rows have the same time scale.
 """

@@ -1,4 +1,4 @@
-"""Draw the plot of a run: the time of each step. Pure.
+"""Draw the plot of a run: the time of each step. No I/O.
 
 The y-axis covers the counted steps. Slower steps, such as steps that compile, are drawn at the edge of the plot.
 """

@@ -1,4 +1,4 @@
-"""Make the page of a sweep: scaling compared with the ideal, a table, the gain of PGLE, and refused cells. Pure."""
+"""Make the page of a sweep: scaling compared with the ideal, a table, the gain of PGLE, and refused cells. No I/O."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""Check the nodes of a cluster before it is measured."""
+"""Check the nodes of a cluster before measuring it."""

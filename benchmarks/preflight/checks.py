@@ -1,4 +1,4 @@
-"""The preflight checks that need no GPU: of each node, and of versions and ports across nodes. Pure."""
+"""The preflight checks that need no GPU: of each node, and of versions and ports across nodes. No I/O."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Find problems of a node's GPUs in the output of nvidia-smi. Pure.
+"""Find problems of a node's GPUs in the output of nvidia-smi. No I/O.
 
 If the site does not have NVIDIA GPUs, every check is `not_checked`, because a CPU proves nothing about a GPU.
 """

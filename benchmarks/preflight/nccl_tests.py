@@ -1,4 +1,4 @@
-"""Read the bus bandwidth from the output of nccl-tests (such as all_reduce_perf), and judge it. Pure.
+"""Read the bus bandwidth from the output of nccl-tests (such as all_reduce_perf), and judge it. No I/O.
 
 github.com/NVIDIA/nccl-tests defines the format: lines that start with `#` contain the setup and the summary.
 """

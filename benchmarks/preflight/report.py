@@ -1,4 +1,4 @@
-"""Make the report of a preflight from its findings: lists of nodes, and a table. Pure."""
+"""Make the report of a preflight from its findings: lists of nodes, and a table. No I/O."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The request to the nodes of a preflight, the nodes' answers, and the findings of the checks. Pure.
+"""The request to the nodes of a preflight, the nodes' answers, and the findings of the checks. No I/O.
 
 Each check has one finding per node: `ok`, `failed` with the actual and the expected value, `warning`, or
 `not_checked` with the reason. A check is never `ok` if the node lacks the hardware. A node passes if no check failed.

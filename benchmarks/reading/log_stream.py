@@ -208,7 +208,7 @@ class Fields:
         return not self._cut and not self._rest.strip(b" \t\"'}\\")
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise UnreadableError with `reason`, or, if the line is cut off, with that reason."""
+        """Raise UnreadableError. If the line is cut off, this is the reason, otherwise `reason`."""
         raise UnreadableError(self._cut or reason)
 
     def refuse_twice(self) -> None:
@@ -345,7 +345,7 @@ class LineFormat(ABC):
 
     @abstractmethod
     def report(self, window: Window, found: int) -> StepReport | None:
-        """Return the step report at the word, or None for another line. Raise UnreadableError if it is damaged."""
+        """Return the step report at a position of `word`, or None. Raise UnreadableError if the report is damaged."""
 
     def is_step(self, window: Window, found: int) -> bool:
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None

@@ -1,6 +1,6 @@
 """Find the format of a log, and the attempt to which each step belongs.
 
-Pure: functions take streams and events, and return events. The backend's LogFormat defines the lines of a log.
+No I/O: functions take streams and events, and return events. The backend's LogFormat defines the lines of a log.
 """
 
 from collections import Counter
@@ -123,7 +123,7 @@ def _has_rate(step: Step) -> bool:
 
 
 def one_series(steps: Sequence[Step]) -> list[Step]:
-    """Return an attempt's steps, all with the same rank, because the first report of a step counts from any rank."""
+    """Return an attempt's steps with one rank for all of them, because any rank may be the first to report a step."""
     rank = steps[0].rank if steps else 0
     return [step if step.rank == rank else msgspec.structs.replace(step, rank=rank) for step in steps]
 

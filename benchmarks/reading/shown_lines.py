@@ -1,4 +1,4 @@
-"""Show a line of a log without its prefix, secrets and control characters. Pure."""
+"""Show a line of a log without its prefix, secrets and control characters. No I/O."""
 
 import re
 

@@ -217,7 +217,7 @@ def _taken(file: str, document: Any) -> dict[str, Any]:
 
 
 def _at(document: Any, *keys: str | int) -> Any:
-    """Return the value at the end of these keys, or None."""
+    """Follow the keys into nested data, and return the value to which they lead, or None."""
     for key in keys:
         if document is None:
             return None
@@ -290,7 +290,7 @@ def started_of(run_id: str) -> str:
 
 
 def changes(before: FinishedRun, after: FinishedRun, kinds: Sequence[str] = identity.KINDS) -> list[str]:
-    """Return how the identities of two runs differ: "environment: requirements.lock e4c92fe -> ... 1a2b3c4"."""
+    """Return how two identities differ: "environment: requirements.lock e4c92fe -> requirements.lock 1a2b3c4"."""
     was, now = before.origin, after.origin
     return [
         f"{kind}: {was.identity_text.get(kind, 'unknown')} -> {now.identity_text.get(kind, 'unknown')}"

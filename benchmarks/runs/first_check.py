@@ -1,4 +1,4 @@
-"""Define `check`, the first phase of a cluster's job, and explain failures of `check` and `unpack`. Pure.
+"""Define `check`, the first phase of a cluster's job, and explain failures of `check` and `unpack`. No I/O.
 
 The last line that a check prints contains its result. If a check could not start (no Python in the image, an image
 for another architecture), the doctor's symptoms find the reason in the output of the shell, Slurm or pyxis.

@@ -1,4 +1,4 @@
-"""Identify what all runs of one series share: the benchmark, the environment and the machine. Pure.
+"""Identify what all runs of one series share: the benchmark, the environment and the machine. No I/O.
 
 Each of them has a digest to compare and a text to show. The benchmark's digest ignores what does not change the
 work: sources and dates, peaks, the recipe's name, the spelling of --set, the site, and an injected slowdown. It also

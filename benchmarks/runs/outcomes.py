@@ -1,4 +1,4 @@
-"""Decide from all evidence how an attempt of a queued job ended: one outcome and one sentence. Pure.
+"""Decide from all evidence how an attempt of a queued job ended: one outcome and one sentence. No I/O.
 
 The rules have a fixed order and use the records in job_record.py. attempts.py reads the logs for symptoms.
 """

@@ -2,8 +2,8 @@
 
 <output_dir>/<run_id>/ contains benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
 attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A queued run also has job.sbatch,
-job.json and slurm-*.out, in attempt-N/ job.jsonl, scheduler.json and telemetry/, and per rank exits-rankN.jsonl.
-Every index is derived from these files.
+job.json and slurm-*.out. Its attempt-N/ also contain job.jsonl, scheduler.json and telemetry/, and its phases an
+exits-rankN.jsonl for each rank. Every index is derived from these files.
 """
 
 import contextlib

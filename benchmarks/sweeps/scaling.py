@@ -1,4 +1,4 @@
-"""Compute how well a benchmark scales, from runs at several scales, as values and as a table. Pure.
+"""Compute how well a benchmark scales, from runs at several scales, as values and as a table. No I/O.
 
 Each metric of a scale is the median over its valid runs, with the lowest and the highest value. The efficiency of a
 scale is its median tokens/s per device, divided by the same number at the smallest scale of the series.

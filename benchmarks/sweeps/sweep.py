@@ -1,4 +1,4 @@
-"""The cells of a sweep (combinations of flags), its record, and its remaining runs. Pure.
+"""The cells of a sweep (combinations of flags), its record, and its remaining runs. No I/O.
 
 The record is the file sweep-<time>-<key>.json next to the run folders. It contains the cells, and the runs that were
 started for each cell. Only a run's result.json shows how the run ended. sweep_report.py computes the metrics.

@@ -1,4 +1,4 @@
-"""Compute the GPU part of telemetry: energy, power, clocks, throttling, errors and the slowest GPU. Pure."""
+"""Compute the GPU part of telemetry: energy, power, clocks, throttling, errors and the slowest GPU. No I/O."""
 
 import math
 from bisect import bisect_left

@@ -43,7 +43,7 @@ class GpuSample(Value, frozen=True, array_like=True):
 
 
 class NodeFacts(Value, frozen=True, tag_field="event", tag="facts"):
-    """The first line of a node's file."""
+    """The facts about a node, in the first line of its file."""
 
     time: float  # Unix time by the node's own clock, as in all events of this module
     host: str

@@ -1,4 +1,4 @@
-"""Summarise the state of the machines during training: energy, clocks, throttling, memory, load. Pure.
+"""Summarise the state of the machines during training: energy, clocks, throttling, memory, load. No I/O.
 
 node_sampler.py writes attempt-N/telemetry/node-NAME.jsonl during training, and samples.py reads it. gpu.py computes
 the metrics of the GPUs.

@@ -1,4 +1,4 @@
-"""Classify the operations of a trace by kind of work, according to the rules in configs/trace_kinds.yml. Pure."""
+"""Classify the operations of a trace by kind of work, according to the rules in configs/trace_kinds.yml."""
 
 import re
 from pathlib import Path

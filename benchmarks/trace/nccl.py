@@ -1,4 +1,4 @@
-"""Make a table of collectives from NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL). Pure.
+"""Make a table of collectives from NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=COLL). No I/O.
 
 NCCL writes one line for each call by each rank. This is such a line, here in two parts:
 
@@ -7,7 +7,7 @@ NCCL writes one line for each call by each rank. This is such a line, here in tw
 
 The format is that of NCCL 2.x, src/enqueue.cc. RCCL adds `acc`, `task` and `globalrank`. `count` is the input of one
 rank to an all-gather, or the output of one rank of a reduce-scatter. The table shows total sizes as in nccl-tests:
-count times nranks for these two and for an all-to-all. For send and recv, it shows the size of the message.
+count times nranks for an all-gather, a reduce-scatter and an all-to-all. For send and recv, it is the message's size.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Compute from a trace how a step spends its time. Pure.
+"""Compute from a trace how a step spends its time. No I/O.
 
 Every moment of the window counts for exactly one kind of work, so the parts add up to the step time: compute if any
 operation computes (if several kinds compute, the first in kinds.KINDS), otherwise collectives, otherwise copies,
@@ -146,7 +146,7 @@ def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: S
 
 
 def mean_times(rows: Sequence[DeviceTimes], host: str) -> DeviceTimes:
-    """Return the mean over devices. A row counts as often as it has devices."""
+    """Return the mean of the rows, weighted by the number of devices in each row."""
     count = sum(row.devices for row in rows)
 
     def mean(values: Sequence[float]) -> float:

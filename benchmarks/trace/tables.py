@@ -1,4 +1,4 @@
-"""Format a TraceReport as text that is 80 columns wide. Pure."""
+"""Format a TraceReport as text that is 80 columns wide. No I/O."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The trace of any profiler as values: the operations of each device with their times, and step marks. Pure."""
+"""The trace of any profiler as values: the operations of each device with their times, and step marks. No I/O."""
 
 from array import array
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Read XLA's profiler files (*.xplane.pb) as a Trace. Pure: bytes in, values out.
+"""Read XLA's profiler files (*.xplane.pb) as a Trace. No I/O: bytes in, values out.
 
 The format is that of jaxlib 0.12.0.1 and openxla/xla (xla/backends/profiler). A GPU has a plane `/device:GPU:N` with
 one line per stream; each event is a kernel or a copy with hlo_op and hlo_module. A TPU has a plane `/device:TPU:N`
