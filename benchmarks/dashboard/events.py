@@ -85,7 +85,7 @@ class ScalarWriter:
                 self._file.close()
 
     def _write_waiting(self, *, last: bool = False) -> None:
-        """Write the steps that wait. An error only prints a message, because steps.jsonl contains the data too."""
+        """Write the steps in memory. An error only prints a message, because steps.jsonl contains the data too."""
         steps, self._waiting = self._waiting, []
         try:
             for step in steps:

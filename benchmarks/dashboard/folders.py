@@ -140,7 +140,7 @@ def _keep_folder(path: Path, board: Board) -> bool:
 
 
 def _write_new(path: Path, board: Board, name: str) -> None:
-    """Write a new file. Until the file is complete, TensorBoard does not read it because of its name."""
+    """Write a file under a name that TensorBoard does not read, and rename the file when it is complete."""
     began = board.table.unix_seconds if isinstance(board.table, Row) else time.time()
     if board.place is not None:  # TensorBoard assigns its seven colours in the order of these times
         began = float(board.place)

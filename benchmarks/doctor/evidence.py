@@ -306,7 +306,7 @@ class Scanner:
         return self._symptoms.ranks_named(self._text[start : start + LONGEST_LINE], symptom)[:MOST_SILENT] or [None]
 
     def _take_success(self, start: int, line: bytes) -> None:
-        """Mark earlier findings as survived, except recent findings of other ranks."""
+        """Mark earlier findings as survived, because training continued, except recent findings of other ranks."""
         self._count(start)
         rank, steps = self._writer(line), self._steps
         self._steps = self._success = (steps // _END_OF_TRAINING + 1) * _END_OF_TRAINING

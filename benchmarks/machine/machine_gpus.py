@@ -1,4 +1,4 @@
-"""Select GPUs from those that NVML reports on one machine: for the default of a request, and for a run. No I/O.
+"""Select from the GPUs that NVML reports on a machine: those of a request without GPUs, and those of a run. No I/O.
 
 launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """

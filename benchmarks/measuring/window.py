@@ -122,9 +122,9 @@ def _window(marked: Sequence[Step], rule: str, judgement: Judgement) -> Window:
 def _mark_steady(steps: Sequence[Step], times: Mapping[int, float], fastest_possible_seconds: float | None) -> Marks:
     """Return the marks of the steady rule, before steps are excluded for settling.
 
-    Only the first step of the attempt is marked as compilation. If step times are correct, no other step needs the
-    mark (MaxText 0.2.5, timed at each loss); a worker itself marks a later recompilation (PGLE). A slow second step
-    counts: it hardly changes the median, and the excess shows it.
+    Only the first step of the attempt is marked as compilation. If step times are correct, as in MaxText 0.2.5, no
+    other step needs the mark. A worker marks a later recompilation (PGLE) itself. A slow second step counts: it
+    hardly changes the median, and the excess shows it.
     """
     marks = [step.excluded_because for step in steps]
     if marks and marks[0] is None:

@@ -152,7 +152,7 @@ def judge_metric(
 def _withhold(judged: RuleVerdict, cell_runs: CellRuns, baseline: Sequence[str]) -> RuleVerdict:
     """Change the verdict to `inconclusive` if drifting step times may explain it.
 
-    They may if most of the latest runs or most of the baseline were still moving, but not both.
+    Drift may explain it if step times moved in most of the latest runs or in most baseline runs, but not in both.
     """
     deciding = [one for one in cell_runs.reruns or () if one.status == "valid"] or [cell_runs.entry]
     before = [past.entry for past in cell_runs.series.nights if past.entry.run_id in baseline]

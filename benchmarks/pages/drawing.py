@@ -1,4 +1,4 @@
-"""Draw matplotlib figures as inline SVG. Text stays text, and equal input gives equal bytes.
+"""Draw matplotlib figures as inline SVG, in which text is still text. Equal input gives equal bytes.
 
 matplotlib has only fixed colours, so it draws a plot with placeholder colours. Each placeholder is then replaced with
 a variable of page.css, so the plot follows the light, dark or print style of the page. pyplot and its global state

@@ -77,7 +77,7 @@ KINDS: dict[str, OutcomeKind] = {
 
 
 def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
-    """Return the rules, strongest first: whether the rule applies, its outcome, and its sentence.
+    """Return the rules, strongest first. A rule is: whether it applies, its outcome, and a sentence about the end.
 
     If the job's own record is more exact, its rules come before the scheduler's, as for a job that hung and was
     then cancelled. The scheduler's record comes before exit codes.

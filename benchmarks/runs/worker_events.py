@@ -97,7 +97,7 @@ def _steps(phase_dir: Path, attempt: int) -> Iterator[Step]:
 
 
 def follow(phase_dir: Path, attempt: int, rank: int = 0) -> Callable[[], list[Step]]:
-    """Return a function that returns a rank's new steps. It leaves an unfinished line to its next call."""
+    """Return a function that returns a rank's new steps at each call. An unfinished line waits for the next call."""
     offset = 0
 
     def new_steps() -> list[Step]:

@@ -132,7 +132,7 @@ def _device_times(host: str, device: Device, span: Span, steps: int, kind_of: Se
 
 
 def _picoseconds_by_kind(begins: Numbers, ends: Numbers, kinds: Numbers, span: Span) -> tuple[Numbers, Numbers]:
-    """Return the time of each kind and idle, which add up to the span, and the total time of each kind."""
+    """Return the times that add up to the span (of each kind, and idle), then the total time of each kind."""
     edges = np.unique(np.concatenate([begins, ends, span]))
     lengths = np.diff(edges)
     at_work = []
