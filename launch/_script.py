@@ -1,7 +1,7 @@
 """Put the checkout on the import path. A launch script that is run by path imports this module first.
 
-If this Python lacks Stepmark's dependencies, the script continues in the checkout's `.venv`
-(made by `make install`), or shows how to make it. This module imports only the standard library.
+If this Python lacks Stepmark's dependencies, this module restarts the script with the Python in the checkout's
+`.venv`. Without a `.venv`, it shows the command that makes it. This module imports only the standard library.
 """
 
 import importlib.util

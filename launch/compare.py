@@ -2,19 +2,19 @@
 
 Examples:
   python launch/compare.py RUN_A RUN_B
-      two runs; inconclusive without 3 earlier runs of the same benchmark, because one run does not show the noise
+      two runs; a verdict needs 3 earlier runs of the same benchmark, because one run does not show the noise
   python launch/compare.py RUN1,RUN2,RUN3 RUN4,RUN5,RUN6
-      two sets of 3 or more runs, preferably alternated: Welch's t-test on the runs
+      two sets of 3 or more runs, compared with Welch's t-test; if possible, alternate the runs of the two sets
   python launch/compare.py tag=before tag=after --explain
-      filters, with the differences in provenance, the most likely cause first
+      the runs with each tag; also list the differences in provenance, the most likely cause first
   python launch/compare.py dtype=bf16,gpus=64,date>=2026-11-01 dtype=fp8,gpus=64 --html=FILE
-      several conditions per side, and an HTML page
+      the runs that meet several conditions; also write an HTML page
 
-A is the baseline. A side is one of: a run's folder; a folder of runs; a unique part of a run's name in --output_dir;
-a list of these with commas; or conditions such as model=llama2_70b or date>=2026-11-01, joined by commas, plus signs
-or spaces. A run must meet all conditions (dtype=bf16,fp8 means either value). docs/how-to/compare.md explains the
-verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the sides are not comparable, or, with
---fail_on=worse, B is worse.
+The first side, A, is the baseline. A side is one of: a run's folder; a folder of runs; a unique part of a run's name
+in --output_dir; a list of these with commas; or conditions such as model=llama2_70b or date>=2026-11-01, joined by
+commas, plus signs or spaces. A run must meet all conditions (dtype=bf16,fp8 means either value).
+docs/how-to/compare.md explains the verdicts. Exit codes: 0 compared, with any verdict; 2 the request was wrong; 3 the
+sides are not comparable, or, with --fail_on=worse, B is worse.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "results", "Folder of the runs.")
 flags.DEFINE_boolean("explain", False, "Rank the differences in provenance, the most likely cause first.")
-flags.DEFINE_float("margin", 1.0, "Largest difference in percent that counts as `same`; 0: none.", 0, 100)
+flags.DEFINE_float("margin", 1.0, "Largest difference in percent that counts as `same`; 0: no margin.", 0, 100)
 flags.DEFINE_string("html", None, "Also write an HTML page to this file.")
 flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB_STEP_SUMMARY always gets it).")
 flags.DEFINE_enum(

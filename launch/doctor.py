@@ -1,4 +1,4 @@
-"""Check this machine, a site's nodes or XLA's flags before a run, or find in its logs why a run failed.
+"""Check this machine, a site's nodes or XLA's flags before a run, or find out from logs why a run failed.
 
     python launch/doctor.py                                     this machine
     python launch/doctor.py nodes --site=NAME                   every node of a site

@@ -6,8 +6,8 @@
 
 tokens/s and MFU need six facts that a log does not contain: --model, --hardware, --gpus, --dtype,
 --global_batch_size and --sequence_length. With all six flags, Stepmark reports the metrics of the log's last attempt
-next to the nearest published ones. --task=lora counts only the FLOPs of training adapters. For an MLLOG (MLPerf), it
-also reports each run: status, time to train and its parts, samples, evaluations (docs/reference/mlperf_rules.md).
+next to the nearest published result. --task=lora counts only the FLOPs of training adapters. For an MLPerf log, the
+report also has each run's status, time to train, samples and evaluations (docs/reference/mlperf_rules.md).
 
 For an unknown format, pass a pattern that matches a step's line, with fields in braces and `...` for any text
 (docs/how-to/external_logs.md):
@@ -107,7 +107,7 @@ class NoStepError(StepmarkError):
 
 
 def _workload() -> Workload | None:
-    """Return the workload that the flags describe; None without these flags. Refuse if some of them are missing."""
+    """Return the workload that the flags describe; None if no such flag is set. Refuse if only some flags are set."""
     missing = [f"--{flag.name}" for flag in BENCHMARK_FLAGS if flag.value is None]
     if len(missing) == len(BENCHMARK_FLAGS) and WINDOW.value is None and not TASK.present:
         return None

@@ -8,7 +8,7 @@ Examples:
   python launch/nightly.py --suite=NAME --site=CLUSTER --junit=night.xml --html=night.html
       run the cells as jobs of a cluster, and write a report for CI and an HTML page
   python launch/nightly.py --suite=smoke --accept=jax-llama2_tiny --because='the new container is slower, and stays'
-      accept the cell's new level: from the last night on, it is the cell's baseline
+      make the new level of the cell its baseline, from the last night on
   python launch/nightly.py --list
       list the suites
 
@@ -72,7 +72,7 @@ flags.DEFINE_string("markdown", None, "Also write Markdown to this file ($GITHUB
 flags.DEFINE_string("html", None, "Write an HTML page to this file.")
 flags.adopt_module_key_flags(job_flags)
 
-FIRST_FLAGS = ("suite", "site", "dry_run", "rehearse", "accept", "because", "junit", "html", "list")  # with --help
+FIRST_FLAGS = ("suite", "site", "dry_run", "rehearse", "accept", "because", "junit", "html", "list")  # for --help
 MODES = ("list", "accept", "dry_run", "rehearse")
 LEVELS = {Verdict.WORSE, Verdict.BETTER}
 NOT_REHEARSED = ("inject_slowdown", "junit", "markdown", "html")
@@ -121,7 +121,7 @@ def _cells(suite: Suite, site: str) -> list[suites.Cell]:
 
 
 def _suite_line(name: str, configs: Configs) -> str:
-    """Return the line of a suite for --list. An invalid suite gets a line with the reason."""
+    """Return the line of a suite for --list. If the suite is invalid, the line gives the reason."""
     try:
         suite = configs.row("suites", name, Suite)
         count = len(_cells(suite, suite.site or "local"))

@@ -11,8 +11,8 @@ Examples:
       on a node of a cluster
 
 The peak of a precision is the median rate of the fastest shape. FILE contains the peaks and every measurement. The
-screen compares the peaks with the published ones of the device. Exit codes: 0 measured; 1 a program failed; 2 the
-request was wrong and nothing was started.
+screen compares the peaks with the device's published peaks. Exit codes: 0 measured; 1 a program failed; 2 the request
+was wrong and nothing was started.
 """
 
 if not __package__:  # run as a script: put the checkout, not launch/, on the path
@@ -51,7 +51,7 @@ flags.DEFINE_string("backend", "jax", "Framework: jax, nemo or another installed
 flags.DEFINE_string("model", "llama2_70b", "Model (configs/models) whose matmul shapes to measure.")
 flags.DEFINE_integer("tokens", None, "Rows of each matmul. (default: 4096, on a CPU 64 per core)", 1)
 flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, separated by commas.")
-flags.DEFINE_string("hardware", HERE, "Device (configs/hardware); here: this machine's GPU, otherwise its CPU.")
+flags.DEFINE_string("hardware", HERE, "Device (configs/hardware); `here` is this machine's GPU, otherwise its CPU.")
 flags.DEFINE_string("out", None, "File to write. (default: $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json)")
 flags.DEFINE_boolean("allow_busy", False, "Measure a GPU that another program is using.")
 

@@ -1,4 +1,4 @@
-"""Plan a run before you spend a GPU hour: memory, the least possible time, an estimate, layouts and the cost.
+"""Plan a run before you spend a GPU hour: memory, the shortest step time, an estimate, layouts and the cost.
 
     python launch/plan.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64
         the default subcommand, `estimate`
@@ -45,23 +45,23 @@ def estimate(argv: list[str]) -> int:
             the recipe on other numbers of GPUs
 
     A bound is the shortest time that a step can take at the fastest known matmul rate. An estimate is the time of
-    the nearest published run, scaled by the ratio of the bounds. A flag marked * takes only one value here.
+    the nearest published run, scaled by the ratio of the bounds. In this command, a flag marked * takes one value.
     """
     return _show(argv, most_layouts=0)
 
 
 def layouts(argv: list[str]) -> int:
-    """List the layouts with the shortest bounds for these GPUs: memory, traffic and a command to run each.
+    """List the layouts with the shortest bounds for these GPUs, with the memory, traffic and command of each.
 
         python launch/plan.py layouts --backend=nemo --model=llama31_70b --hardware=h100 --gpus=64 --top=5
 
-    A flag marked * takes only one value here.
+    In this command, a flag marked * takes one value.
     """
     return _show(argv, TOP.value)
 
 
 def _show(argv: list[str], most_layouts: int) -> int:
-    """Print the plan, with `most_layouts` of the best layouts; 0: without ranking layouts."""
+    """Print the plan with the best `most_layouts` layouts. If `most_layouts` is 0, do not rank layouts."""
     from benchmarks.backend import find_backend
     from benchmarks.machine.refusals import of_memory
     from benchmarks.model.forecast import plan_report, token_count

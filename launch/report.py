@@ -43,7 +43,7 @@ def timing(argv: list[str]) -> int:
         python launch/report.py timing DIR                          the logs below DIR, steps 35 to 44
         python launch/report.py timing --window=steady DIR FILE     the steady steps
 
-    The table is that of `parse_train_timing.sh`: mean and sample standard deviation (n - 1) of the step times, and of
+    As in `parse_train_timing.sh`, a row has the mean and sample standard deviation (n - 1) of the step times, and of
     TFLOPS_per_GPU if the log prints it. The row of an incomplete run shows the last step. `doctor.py logs` shows why
     a run ended, and `report.py runs` lists the runs of Stepmark. Exit code 0: the report was made, even if runs
     failed.
@@ -258,7 +258,9 @@ def _exported(report: Path, room: Path) -> Path:
 
 
 def mlperf(argv: list[str]) -> int:
-    """Run MLPerf's checkers and other checks on MLLOG files; exit code 3: one fails (docs/reference/mlperf_rules.md).
+    """Run MLPerf's checkers and other checks on MLLOG files; exit code 3 if one fails.
+
+    docs/reference/mlperf_rules.md lists the checks.
 
     python launch/report.py mlperf DIR                          a folder of logs, a job's output, or runs of Stepmark
     python launch/report.py mlperf DIR --ruleset=5.1.0 --json

@@ -4,7 +4,7 @@ Examples:
   python launch/run.py --backend=jax --model=llama2_tiny
       train a tiny Llama 2 with MaxText on this machine's CPU
   python launch/run.py --backend=jax --model=llama2_70b --dtype=fp8 --hardware=h100 --gpus=64 --dry_run
-      show what to expect of a cluster run, and its plan
+      show the plan of a run on a cluster, and what to expect of the run
   python launch/run.py --list --hardware=h100
       show the models, tasks and recipes for a GPU type
 
@@ -30,7 +30,7 @@ from launch.cli.command import Words, refuse_more, run_main
 from launch.slurm import job_flags
 from launch.terminal import output
 
-if TYPE_CHECKING:  # --help loads nothing else
+if TYPE_CHECKING:  # --help does not load these
     from benchmarks.configs import Configs
     from benchmarks.request.resolve import Request
     from benchmarks.sweeps.sweep import CheckedCells
@@ -75,13 +75,13 @@ flags.DEFINE_float(
 )
 flags.DEFINE_integer("max_jobs", None, "Maximum number of a sweep's jobs in the queue. (default: from the site)")
 flags.DEFINE_boolean("resume", True, "If the newest sweep with the same flags is unfinished, continue it.")
-flags.DEFINE_boolean("skip_refused", False, "Run the valid combinations of a sweep, and list the others.")
+flags.DEFINE_boolean("skip_refused", False, "Run a sweep's valid combinations, and list the refused combinations.")
 flags.adopt_module_key_flags(request_flags)
 flags.declare_key_flag(output.VERBOSE)
 flags.adopt_module_key_flags(job_flags)
 
 TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "site", "steps", "dry_run")  # with --help
+FIRST_FLAGS = ("backend", "model", "hardware", "gpus", "dtype", "site", "steps", "dry_run")  # for --help
 TOPICS = {
     "sweep": """Run every combination of the values that flags list with commas.
 

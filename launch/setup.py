@@ -56,9 +56,9 @@ ASSET = flags.DEFINE_string("asset", None, "Download only this asset.")
 
 NEW_SITE = flags.DEFINE_string("new_site", None, "Name of a new site; Stepmark writes its file from Slurm's report.")
 HARDWARE = flags.DEFINE_string("hardware", None, "Device of a new site, if its nodes do not report it.")
-SITE = flags.DEFINE_string("site", None, "Site to prepare (--out: the folder of its results).")
+SITE = flags.DEFINE_string("site", None, "Site to prepare; --out is the folder of its results.")
 ENGINE = flags.DEFINE_string(
-    "engine", None, "Prepare only this engine. (default: those that run.py uses without --engine)"
+    "engine", None, "Prepare only this engine. (default: the engines that run.py uses without --engine)"
 )
 IMAGE = flags.DEFINE_string("image", None, "Image to import for the engine, as in run.py --image.")
 FORCE = flags.DEFINE_boolean("force", False, "Import existing images again.")

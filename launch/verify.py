@@ -9,9 +9,9 @@ Examples:
       train a tiny Llama 2 and Llama 3 in every backend from the same weights, on this machine's CPU, and compare
       parameters, FLOPs, settings, loss, logits, gradients and updates: exit code 0 if all agree, 3 if a line differs
   python launch/verify.py --equivalence --dtype=bf16 --hardware=h100
-      the same in bf16 on a GPU of this machine, with the tolerances of bf16 (--hardware=cpu: on its CPU)
+      the same check in bf16 on a GPU of this machine, with the tolerances of bf16 (on its CPU: --hardware=cpu)
   python launch/verify.py --equivalence --task=lora
-      the same with only adapters trained: with the same rank, alpha and matrices in every backend
+      the same check, but train only adapters, which have the same rank, alpha and matrices in every backend
 
 RUN is a run's folder, or a unique part of a run's name in --output_dir.
 The raw files are benchmark.json, plan.json, provenance.json and attempt-*/. Stepmark makes steps.jsonl and

@@ -74,7 +74,7 @@ class Instruction(NamedTuple):
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The shapes of the result; several for a tuple."""
+        """The shapes of the result: one shape, or all shapes of a tuple."""
         return tuple(
             Shape(dtype, tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size))
             for dtype, sizes in _SHAPE.findall(self.shape)

@@ -1,6 +1,6 @@
 """Download files of Hugging Face repositories with huggingface_hub, and check each against the hub's checksum.
 
-The token comes only from HF_TOKEN. It is sent only to that hub and never appears in a message or a file.
+The token comes only from HF_TOKEN. Stepmark sends it only to the hub, and never writes it to a message or a file.
 """
 
 import contextlib

@@ -32,7 +32,7 @@ def hub_repositories(
 
 
 def fetch(site: Site, repositories: Sequence[Repository]) -> list[tuple[str, str]]:
-    """Download missing repositories and return a row for each. Raise RequestError if the hub refuses the token."""
+    """Download missing repositories. Return a row per repository. Raise RequestError if the token is refused."""
     home = hub_home(site)
     if home is None:
         return []

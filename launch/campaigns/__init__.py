@@ -1,1 +1,1 @@
-"""Sweeps and nights of many runs, and the scheduler and locks that both use."""
+"""Run sweeps and nights, which consist of many runs. Both use the same scheduler and locks."""

@@ -91,14 +91,14 @@ class Scheduler:
         return dropped
 
     def take_ended(self) -> bool:
-        """Report the runs that have ended, and return whether any has. Raise StepmarkError if the site is silent."""
-        ended = self._going[self.going[0]].runner.ended(self.going) if self._going else set()  # any runner knows all
+        """Report the runs that have ended. Return whether there is any. Raise StepmarkError if the site is silent."""
+        ended = self._going[self.going[0]].runner.ended(self.going) if self._going else set()  # any runner can tell
         for run_id in [run_id for run_id in self._going if run_id in ended]:
             self._ended(self._going.pop(run_id), None)
         return bool(ended)
 
     def _start(self, work: Work) -> None:
-        if work.benchmark.instruments.pgle != "off":  # an earlier run may have stored a profile since
+        if work.benchmark.instruments.pgle != "off":  # another run may have stored a profile in the meantime
             work = work._replace(benchmark=work.runner.resolve_offline(work.request))
         work = work._replace(run_id=new_run_id(work.benchmark))
         self._started(work)
@@ -118,7 +118,7 @@ class Scheduler:
             self._failed_starts = 0
 
     def _left_nothing(self, work: Work) -> bool:
-        """Return whether no job remains of a failed start. A queue may accept a job although its answer is lost."""
+        """Return whether a failed start left no job. A queue may have accepted a job even if its answer was lost."""
         if not (self._output_dir / work.run_id).is_dir():
             return True
         with contextlib.suppress(StepmarkError):  # `_wait_for_one` asks again

@@ -37,7 +37,7 @@ class CompileFailure(Value, frozen=True):
 def compile_steps(
     benchmarks: Mapping[str, Benchmark], backend: Backend, *, make_environment: bool = False
 ) -> dict[str, Outcome]:
-    """Compile each benchmark. Return the report or the error of each, by name."""
+    """Compile each benchmark. Return the name of each benchmark -> its report or its error."""
     if not isinstance(backend, CompilesAhead):
         raise RequestError(
             f"{backend.title} cannot be compiled without its hardware",
@@ -79,7 +79,7 @@ def refuse_to_compile(
 ) -> None:
     """Raise RequestError if the compiler is not installed, or does not know one of the XLA flags.
 
-    With `make_environment`, a missing compiler is accepted, because the caller then installs it.
+    With `make_environment`, do not refuse a missing compiler, because the caller installs it.
     """
     spec = backend.environment(engine, program.platform)
     if not make_environment and venvs.python_of(spec) is None:

@@ -1,6 +1,6 @@
-"""Check that backends do the same work: each trains the same steps from the same weights, and results are compared.
+"""Check that backends do the same work: compare their results of the same training steps from the same weights.
 
-The first backend perturbs its own initial weights, and the others start from these weights.
+The first backend perturbs its own initial weights. The other backends start from the perturbed weights.
 """
 
 import shutil
@@ -35,7 +35,7 @@ SETTINGS = {"sequence_length": str(equivalence.SEQUENCE), "micro_batch_size": st
 
 
 class Contender(NamedTuple):
-    """An engine of the comparison, its benchmark of the model, and the program that reports its results."""
+    """One engine in the comparison, the benchmark that it trains, and the program that reports its results."""
 
     backend: Backend
     benchmark: Benchmark
@@ -98,7 +98,7 @@ def train(
 def contenders_for(
     model: Model, found: dict[str, Backend], task: str = "pretrain", dtype: str = "fp32", hardware: str = "cpu"
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Return the engines that can take part, sorted by backend, and the reason for each of the others."""
+    """Return the engines that can be compared, sorted by backend. Also return engine -> why it cannot be compared."""
     taking_part, left_out, known = [], {}, configs()
     settings = SETTINGS | (equivalence.ADAPTERS if task == "lora" else {})
     engines = [(name, one, engine) for name, one in sorted(found.items()) for engine in one.engines]

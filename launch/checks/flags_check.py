@@ -1,7 +1,7 @@
 """Ask the compiler of an environment on this machine whether it knows XLA flags, before a run starts.
 
 The backend names the check program (FlagsCheck). This module runs the program and refuses a run with an unknown flag.
-If the program itself fails, the run starts with a note. `launch/doctor.py flags` shows the same answers in a table.
+If the program itself fails, the run starts with a note. `launch/doctor.py flags` prints the same results as a table.
 """
 
 import re
@@ -26,11 +26,11 @@ FLAG = re.compile(r"--[A-Za-z0-9_]+=[^\s'\"`]*")
 
 
 class Answer(NamedTuple):
-    """The answer of the check program."""
+    """The result of the check program."""
 
     refused: dict[str, str]  # the flag with its value -> why the compiler refuses it
     summary: str = ""  # the last line of the output, which names the compiler
-    broken: str = ""  # why there is no answer
+    broken: str = ""  # why the program could not check the flags
 
 
 def ask(check: FlagsCheck, python: Path) -> Answer:
@@ -62,7 +62,7 @@ def ask_once(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], f
 
 
 def refuse_unknown_flags(benchmark: Benchmark, backend: Backend, compiler: EnvironmentSpec | None = None) -> None:
-    """Refuse XLA flags that `compiler` (default: that of the run) does not know. A container's job checks them."""
+    """Refuse XLA flags that `compiler` (default: the run's) does not know. In a container, the job checks them."""
     if not isinstance(backend, CompilerFlags) or (compiler is None and benchmark.site.runtime == "container"):
         return
     own = [f"--{name}={value}" for name, value in benchmark.settings.xla_flags.items()]

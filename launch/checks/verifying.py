@@ -1,4 +1,4 @@
-"""Compare a run with its raw files, for verify.py and for each run of an archive."""
+"""Check that a run's result agrees with the run's raw files, for verify.py and for each run of an archive."""
 
 import shlex
 import sys

@@ -31,7 +31,7 @@ def run_main(main: Callable[[list[str]], int]) -> NoReturn:
 class Command(NamedTuple):
     main: Callable[[list[str]], int]
     about: str
-    flags: dict[str, list[flags.Flag[Any]]]  # by their heading, "" for the command's own flags
+    flags: dict[str, list[flags.Flag[Any]]]  # heading -> flags; "" is for the command's own flags
     typed: str  # the command as the user types it, without the arguments
     arguments: list[str]
     first: Sequence[str] = ()  # the flags that --help shows; empty: all
@@ -46,7 +46,7 @@ def script(main: Callable[[list[str]], int], module: ModuleType, typed: str, arg
 def run_command(chosen: Callable[[], Command], *made: Callable[[str], str]) -> NoReturn:
     """Run the command that `chosen` returns, and exit. Apply the functions in `made` to every printed text."""
     os.umask(os.umask(0o022) | 0o002)  # with any umask, never make a file that all users can write
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None: `>&-`
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None after `>&-`
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -82,7 +82,7 @@ class Words(flags.ArgumentParser[str]):
 
 
 def flags_of(module: ModuleType) -> dict[str, list[flags.Flag[Any]]]:
-    """Return the flags of a command by heading, "" for its own flags, including those adopted from other modules."""
+    """Return heading -> the command's flags, including flags adopted from other modules; "" is for its own flags."""
     name = sys.argv[0] if module.__name__ == "__main__" else module.__name__  # as absl names modules
     by_module = flags.FLAGS.flags_by_module_dict()
     adopted = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(name)}
@@ -145,7 +145,7 @@ def _answered(code: int, error: Mapping[str, str] | None = None) -> int:
 
 
 def _parse(command: Command) -> list[str]:
-    # absl's --help would list dozens of absl's own flags. Stepmark's shows only the flags of the command.
+    # absl's --help would list dozens of absl's own flags. This help shows only the flags of the command.
     if wants_help(command.arguments):
         output.text_only(_help(command))
         sys.exit(0)
@@ -194,7 +194,7 @@ def _refuse_empty() -> None:
 
 
 def _help(command: Command) -> str:
-    """Return the help: the main flags, those of the topic in --help=TOPIC, or every flag for --help=all."""
+    """Return the help text: the main flags, for --help=TOPIC the flags of the topic, or for --help=all every flag."""
     asked = next((word.partition("=")[2] for word in command.arguments if word.startswith("--help=")), "")
     if asked not in (known := ["", *command.topics, "all"]):
         raise RequestError(f"--help={asked}: {nearest(asked, known[1:])}", next_command="--help=all")

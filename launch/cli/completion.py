@@ -3,7 +3,8 @@
     stepmark completion bash > ~/.local/share/bash-completion/completions/stepmark
     stepmark completion zsh > ~/.zfunc/_stepmark        a folder of $fpath
 
-The script contains all words and does not start Python. Print it again after an update or a new site or suite.
+The script contains all words and does not start Python. Run the command again after an update, and after you add a
+site or a suite.
 """
 
 import importlib
@@ -93,7 +94,7 @@ def _words_function() -> str:
 
 
 def _cases(command: str) -> list[str]:
-    """Return the case of each subcommand and, last, of the command without one."""
+    """Return the case of each subcommand and, last, the case of the command without a subcommand."""
     module = importlib.import_module(f"launch.{command}")
     subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:

@@ -51,7 +51,7 @@ def listing(
 
 
 def _rows(names: Sequence[str], text: Callable[[str], str]) -> Rows:
-    """Return each name with its text, or why its file cannot be read: one broken file must not hide the others."""
+    """Return each name with its text, or why its file cannot be read. A broken file must not hide the other files."""
     found = []
     for name in names:
         try:

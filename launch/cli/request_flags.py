@@ -40,7 +40,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_enum("runtime", None, ["venv", "container", "python"], "Runtime of a run. (default: from the site)")
 flags.DEFINE_string("python", None, "Path of a Python that has the framework, for --runtime=python.")
-flags.DEFINE_string("measured_peak", None, "File of launch/peak.py; MFU and the bound also use its peak.")
+flags.DEFINE_string("measured_peak", None, "File that launch/peak.py wrote; MFU and the bound also use its peak.")
 flags.DEFINE_multi_string("set", [], "Override a setting, such as sequence_length=64; repeat for more.")
 
 
@@ -84,7 +84,7 @@ def image() -> str | None:
 
 
 def python() -> str | None:
-    """Return --python as an absolute path. Search PATH for a name. Keep links, which virtual environments need."""
+    """Return --python as an absolute path. Search PATH for a bare name. Do not resolve links: a venv needs them."""
     typed: str | None = FLAGS.python
     if typed is None:
         return None

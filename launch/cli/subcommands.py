@@ -15,7 +15,7 @@ from launch.terminal.output import text_only
 
 SCRIPTS = Path(__file__).parents[1]
 COMMANDS = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.py"))
-HELP = "With --help after it, a subcommand shows its flags and examples."
+HELP = "Add --help to a subcommand to see its flags and examples."
 
 
 class Subcommand(NamedTuple):
@@ -25,7 +25,7 @@ class Subcommand(NamedTuple):
     first: tuple[str, ...] = ()  # the flags that --help shows; empty: all
 
     def flags(self) -> dict[str, list[flags.Flag[Any]]]:
-        """Return the flags by their heading, "" for the subcommand's own flags."""
+        """Return heading -> flags. The heading "" is for the subcommand's own flags."""
         own = [flags.FLAGS[one.name] for one in self.takes if isinstance(one, flags.FlagHolder)]
         modules = [one for one in self.takes if not isinstance(one, flags.FlagHolder)]
         defined = {one.HEADING: flags.FLAGS.get_flags_for_module(one.__name__) for one in modules}
@@ -36,7 +36,7 @@ class Subcommands(NamedTuple):
     command: str  # launch/NAME.py
     about: str
     by_name: Mapping[str, Subcommand]
-    default: Callable[[list[str]], str]  # the subcommand of arguments that name none
+    default: Callable[[list[str]], str]  # returns the subcommand for arguments that do not name a subcommand
 
     def run(self) -> NoReturn:
         run_command(lambda: self.chosen(f"python {sys.argv[0]}", sys.argv[1:]))

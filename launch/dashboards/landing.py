@@ -1,8 +1,8 @@
 """Serve TensorBoard with step times as the first view. launch/dashboards/serving.py starts this program.
 
-TensorBoard has no flag for its first view. So an address without a query gets a page that redirects to the tab that
-the address names, otherwise to Time Series. The view is unsmoothed, with the newest runs, the nights and the series.
-The page makes TensorBoard show outliers, such as a slow night, unless the user has changed that setting.
+TensorBoard has no flag for its first view. So for an address without a query, this server returns a page that
+redirects to the tab in the address, otherwise to Time Series. That view shows the newest runs, nights and series
+without smoothing. The page makes TensorBoard show outliers, such as a slow night, unless the user changed that.
 """
 
 import sys

@@ -17,7 +17,7 @@ LOG = "tensorboard.log"
 START_SECONDS = 120.0
 END_SECONDS = 10.0
 LOOK_SECONDS = 0.2
-REST = 10  # the pause after an update in multiples of its duration, so that many runs do not keep a core busy
+REST = 10  # an update is followed by a pause of 10 times its duration, so that many runs do not keep a core busy
 POINTS = 20_000  # per line; by default TensorBoard samples 1,000 points of a longer line
 _ADDRESS = re.compile(r"TensorBoard \S+ at (http://\S+)")
 

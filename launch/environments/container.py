@@ -137,7 +137,7 @@ class TaskContainers:
         program = self._options.program
         if program.name == "apptainer":
             return  # an apptainer container is the process that was started, and ends with it
-        # If one of the names does not exist, podman removes no container, unless it is asked to ignore that.
+        # If a name does not exist, podman removes none of the containers, unless it gets --ignore.
         force = ["--force", "--ignore"] if program.name == "podman" else ["--force"]
         try:
             program.ask("rm", *force, *(_name(phase_dir, rank) for rank in range(ranks)))

@@ -1,9 +1,9 @@
-"""Replace this process with a program that gets SIGTERM when the launcher ends.
+"""Replace this process with a program to which the kernel sends SIGTERM when the launcher ends.
 
     ends_with_launcher.py PROGRAM...
 
-A killed launcher cannot stop its containers. So the kernel sends SIGTERM to the docker or podman client, which
-forwards it to its container. This works only on Linux.
+A killed launcher cannot stop its containers. So the kernel signals the docker or podman client, which forwards the
+signal to its container. This works only on Linux.
 """
 
 import ctypes

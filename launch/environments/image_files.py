@@ -65,7 +65,7 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
 
 
 def broken(image: Path) -> str:
-    """Return the known reason why no container can start from an image file; empty without one."""
+    """Return the reason why no container can start from an image file; empty if no reason is known."""
     try:
         with image.open("rb") as file:
             first = file.read(len(SQUASHFS))

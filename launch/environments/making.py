@@ -47,7 +47,7 @@ class Making:
     version: uv.Version
     path: Path
     marker: Path  # the file that only a complete environment has
-    pip: dict[str, str]  # pip's settings on this machine, which uv also gets
+    pip: dict[str, str]  # pip's settings on this machine, which Stepmark also passes to uv
     lock: int  # descriptor of the lock for writing to the environment; uv and the other programs inherit it
 
     @property
@@ -79,7 +79,7 @@ def make(making: Making) -> Path | None:
         with interrupted_once(), shown(f"environment '{name}': ") as show:
             whole = _fill(making, show)
         if whole:
-            with contextlib.suppress(FileNotFoundError):  # uv's lock; other users with write access could hold it
+            with contextlib.suppress(FileNotFoundError):  # uv's lock, which other users must not write
                 (path / ".lock").chmod(0o644)
             seconds = round(time.monotonic() - started, 1)
             facts = {"name": name, "lock_sha256": making.lock_sha256, "seconds": seconds}

@@ -1,4 +1,4 @@
-"""The user's interpreters, from a site or --python: refuse unusable interpreters, and record the origin of others."""
+"""The user's own interpreter, from a site or --python: refuse an unusable interpreter, and record the origin."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ class OwnPython(Runtime):
 
 
 def python_of(site: Site, engine: str) -> Path:
-    """Return the site's Python for an engine. Raise RequestError if the site does not name one."""
+    """Return the site's Python for an engine. Raise RequestError if the site's file does not name this Python."""
     python = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
     if not python:
         raise RequestError(
@@ -48,7 +48,7 @@ def python_of(site: Site, engine: str) -> Path:
 
 
 def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
-    """Raise RequestError if this machine can see that no run could start with the site's Python."""
+    """Raise RequestError if, as far as this machine can see, no run could start with the site's Python."""
     python = python_of(site, engine)
     if not python.is_file() or not os.access(python, os.X_OK):
         raise _refusal(site, python, "does not exist or is not executable", "")

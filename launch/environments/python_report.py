@@ -30,7 +30,7 @@ class PythonReport(Value, frozen=True):
     missing: list[str]  # requested modules that this Python does not have
 
     def problem(self, modules: Collection[str]) -> str:
-        """Return the known reason why a worker with these modules cannot run in this Python; empty without one."""
+        """Return why a worker with these modules cannot run in this Python; empty if no reason is known."""
         for module in self.missing:
             if module in modules:
                 return f"its Python {self.python} has no module '{module}'"

@@ -1,6 +1,6 @@
-"""The interface of runtimes, which start the programs of a run. selection.py chooses one for a benchmark.
+"""The interface of runtimes, which start the programs of a run. selection.py chooses the runtime of a benchmark.
 
-venvs.py implements it for Stepmark's own environments, container.py for the containers of this machine,
+venvs.py implements the interface for Stepmark's own environments, container.py for the containers of this machine,
 image_files.py for the images of a cluster, and own_python.py for the user's interpreters.
 """
 

@@ -72,7 +72,7 @@ def pip_settings() -> dict[str, str]:
 
 
 def find_pythons(versions: Iterable[Version]) -> dict[Version, Path]:
-    """Return one installed Python per version, from the launcher, PATH, uv or pyenv. Download none."""
+    """Return one installed Python per version, from the launcher, PATH, uv or pyenv. Do not download any."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     of_pyenv = sorted(map(str, pyenv.glob("versions/*/bin")), reverse=True)
     search = os.pathsep.join([f"{sys.base_prefix}/bin", os.environ.get("PATH", ""), *of_pyenv])

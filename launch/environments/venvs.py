@@ -1,7 +1,7 @@
 """The virtual environments of backends: find a complete environment, or let making.py create it with uv.
 
-An environment is made on first use, from the first of its backend's lock files that this machine can use, and then
-reused. Its `complete` marker is written last. Every program that writes into an environment, including uv and
+Stepmark makes an environment on first use, and then reuses it. It uses the first lock file of the backend that fits
+this machine, and writes the `complete` marker last. Every program that writes into an environment, including uv and
 the import check, holds the lock of its `.making` file. The programs inherit the descriptor of that lock, which
 `filelock` does not support.
 """
@@ -122,7 +122,7 @@ def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:
-    """Return the environment's name and lock file. `lock_file` is None if it has changed since then."""
+    """Return the environment's name and lock file. `lock_file` is None if no lock file has the recorded digest."""
     digest = files.read_json(python.parents[1] / MARKER, dict[str, Any])["lock_sha256"]
     names = {_lock_digest(lock_file): lock_file.path.name for lock_file in spec.locks}
     return {"name": spec.name, "lock_file": names.get(digest), "lock_sha256": digest}
@@ -196,9 +196,9 @@ def _say_why_not(spec: EnvironmentSpec, lock_file: LockFile, why: str) -> None:
 
 @contextlib.contextmanager
 def _only_maker(spec: EnvironmentSpec) -> Iterator[int]:
-    """Hold the `.making` file of an environment; wait with a message while another process holds it.
+    """Lock the `.making` file of an environment. While another process has locked it, print a message and wait.
 
-    The name of this file does not depend on the lock file, which is chosen later.
+    The name of this file does not depend on the lock file of packages, which is chosen later.
     """
     root = environments_root()
     path = root / f"{spec.name}.making"

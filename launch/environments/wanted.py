@@ -34,7 +34,7 @@ class Work:
 
 
 def platforms(site: Site, configs: Configs) -> list[str]:
-    """Return the platforms whose environments a site needs: the CPU for a site that names no devices."""
+    """Return the platforms whose environments a site needs; only the CPU if the site names no devices."""
     hardware = site.slurm.hardware if site.slurm else []
     if site.runtime != "venv":
         return ["cpu"]  # an image or interpreter is the same for all devices
@@ -49,10 +49,10 @@ def specs(
     model: str | None = None,
     on: Collection[str] = (),
 ) -> dict[str, EnvironmentSpec]:
-    """Return the environment of every engine, or of the named one, by "backend/engine".
+    """Return "backend/engine" -> environment, for every engine or only for `engine`.
 
-    With a model but no engine, use each backend's default engine. `on` limits the recipes to those for the named
-    devices, unless the model has no recipe for them.
+    With a model but no engine, use each backend's default engine. If `on` names devices, use only recipes for these
+    devices, unless the model has no such recipe.
     """
     chosen = [find_backend(backend)] if backend else list(backends().values())
     all_engines = sorted({name for one in chosen for name in one.engines})

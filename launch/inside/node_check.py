@@ -34,7 +34,7 @@ def main(folder):
     with open(os.path.join(folder, "asked.json")) as stream:
         asked = json.load(stream)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    first = os.environ.get("STEPMARK_FIRST_NODE")  # the node that all others call; unset for a single node
+    first = os.environ.get("STEPMARK_FIRST_NODE")  # the node to which all others connect; unset for a single node
     callers = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1
     load = os.getloadavg()[0]  # first, before this program increases the load
     server = take_calls(folder, callers) if node == first and callers else None
@@ -123,7 +123,7 @@ def free_in(path):
 
 
 def folders(asked, node):
-    """Return the state of each folder. Test only those in `written_folders` for write access."""
+    """Return the state of each folder. Test write access only for the folders in `written_folders`."""
     found = {path: "visible" if os.path.isdir(path) else "missing" for path in asked["shared_folders"]}
     found.update({path: access_to(path, node) for path in asked["written_folders"]})
     return found

@@ -46,7 +46,7 @@ def rows(configs: Configs) -> list[Hardware]:
 
 
 def named_here(name: str | None, configs: Configs) -> str | None:
-    """Return the hardware that a flag names; for --hardware=here, that of this machine."""
+    """Return the hardware that a flag names. For --hardware=here, return this machine's hardware."""
     if name != machine_gpus.HERE:
         return name
     return next((row.name for row in rows(configs)), "cpu")

@@ -89,7 +89,7 @@ def memory_of(handle: Any) -> Memory:
 
 
 def _busy(handle: Any, used: int) -> tuple[Busy, ...]:
-    """Return the programs that use a GPU. In a container, programs outside are visible only by their memory."""
+    """Return the programs that use a GPU. In a container, a program outside shows only the memory that it uses."""
     from benchmarks.preflight.gpus import IDLE_MIB
 
     processes: list[Any] = query([], pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)

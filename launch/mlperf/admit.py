@@ -69,7 +69,7 @@ def with_its_time(benchmark: Benchmark, options: JobOptions, *, typed: bool) -> 
 
 
 def refuse_missing_data(benchmark: Benchmark, configs: Configs) -> None:
-    """Refuse if files of --data are missing or have another size on this machine. The job checks its nodes again."""
+    """Refuse if files of --data are missing or have another size on this machine. The job repeats this on a node."""
     folder = Path(benchmark.data)
     faults = []
     for asset in read_needs(configs, f"{benchmark.backend}_mlperf_{benchmark.model.name}").assets:

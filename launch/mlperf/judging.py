@@ -1,4 +1,4 @@
-"""`launch/report.py mlperf`: run the checkers on each set of logs, and give one verdict."""
+"""Run MLPerf's checkers on each set of logs, and return one verdict (`launch/report.py mlperf`)."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 def report(place: Path, ruleset: str | None) -> int:
-    """Judge a log or a folder of logs by `ruleset`, otherwise each set of logs by the ruleset of its round."""
+    """Judge a log or a folder of logs with `ruleset`, otherwise each set of logs with the ruleset of its round."""
     if ruleset is not None and ruleset not in (known := package.rulesets()):
         what = f"unknown ruleset '{ruleset}': {nearest(ruleset, known)}"
         raise RequestError(what, where="--ruleset", why="these are the rulesets of the installed package")
@@ -83,7 +83,7 @@ def _checked(one: StagedSet, ruleset: str | None, configs: Configs) -> CheckedSe
 
 
 def _ruleset(one: StagedSet, ruleset: str | None, configs: Configs) -> Ruleset:
-    """Return the ruleset for a set of logs. For Stepmark's runs, NVIDIA's program decides it, not the date."""
+    """Return the ruleset for a set of logs. For runs of Stepmark, use that of NVIDIA's program, not of the date."""
     if ruleset is not None:
         return Ruleset(ruleset, "--ruleset")
     benchmark = one.runs[0].log.benchmark

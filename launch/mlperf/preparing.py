@@ -16,7 +16,7 @@ from launch.slurm import helper_job
 from launch.slurm.refusals import refuse_unseen
 from launch.slurm.waiting import Limits, run_parts
 
-QUIET_SECONDS = 7200.0  # long, but a download of terabytes grows continuously
+QUIET_SECONDS = 7200.0  # for steps that write nothing for a long time; a download always writes
 QUEUE_SECONDS = 3600.0
 SCRIPT = "prepare.sbatch"
 TEMPLATE = Path(__file__).with_name("prepare_mlperf.sbatch.j2")
@@ -113,7 +113,7 @@ def render(work: Preparation, steps: list[PrepareStep], folder: Path) -> str:
 
 
 def _run(work: Preparation, steps: list[PrepareStep]) -> str:
-    """Run the steps and return why one failed; empty if all succeeded."""
+    """Run the steps. Return why a step failed; empty if all steps succeeded."""
     folder = _folder(work)
     ends = [folder / f"{step.name}.end" for step in steps]
 

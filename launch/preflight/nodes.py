@@ -1,4 +1,4 @@
-"""Run a preflight: choose the nodes and the checks, run the job, judge the answers, and write the lists of nodes.
+"""Run a preflight: choose nodes and checks, run the job, judge the answers, and list the passing and failing nodes.
 
 Everything that can be refused is refused before the job is submitted.
 """
@@ -37,7 +37,7 @@ from launch.slurm.waiting import Limits, Progress, wait
 from launch.terminal import places
 
 TEMPLATE = Path(__file__).with_name("preflight.sbatch.j2")
-MOST_ASKED_AGAIN = 16  # more silent nodes have a common cause, and a second check of each would not help
+MOST_ASKED_AGAIN = 16  # if more nodes are silent, they have a common cause, and a second check would not help
 AGAIN_SECONDS = 30
 JOB_NAME = "stepmark-preflight"
 NCCL_PROGRAM = "all_reduce_perf"
@@ -139,7 +139,7 @@ def _hardware(site: Site, configs: Configs) -> list[Hardware]:
 
 
 def as_counted(hardware: Hardware, gpus: int) -> Hardware:
-    """Return the hardware with `gpus` devices per node, the number that Slurm shows; 0: unknown, no change."""
+    """Return the hardware with Slurm's number of GPUs per node. If that is 0, it is unknown: change nothing."""
     if hardware.kind != "gpu" or gpus not in range(1, hardware.devices_per_node):
         return hardware
     return msgspec.structs.replace(hardware, devices_per_node=gpus)
@@ -160,7 +160,7 @@ def with_gpus(
 def choose(
     site: Site, found: Sequence[Node], options: JobOptions, count: int | None
 ) -> tuple[JobOptions, int, dict[str, str]]:
-    """Choose all nodes that are up, the named nodes, or `count` nodes. Also return why the others are not checked."""
+    """Choose all nodes that are up, the named nodes, or `count` nodes. Also return node -> why it is not checked."""
     names = [node.name for node in found]
     asked = parse_node_list(options.nodelist) if options.nodelist else names
     unknown = [name for name in asked if name not in names]

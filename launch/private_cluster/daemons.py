@@ -12,8 +12,8 @@ from benchmarks.errors import RunError
 from launch.private_cluster import configuration, machine, processes
 from launch.private_cluster.cluster import Cluster
 
-ANSWER_SECONDS = 60.0  # for one daemon to answer
-NODE_SECONDS = 0.5  # additional time for each node
+ANSWER_SECONDS = 60.0  # how long one daemon may take to answer
+NODE_SECONDS = 0.5  # how much longer all daemons may take for each node
 LOOK_SECONDS = 0.05
 # Reading /proc once can miss a daemon that forks into the background at that moment.
 DEAD_SECONDS = 0.5

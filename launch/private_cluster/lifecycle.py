@@ -67,7 +67,7 @@ class Status:
 
 
 def up(wanted: ClusterRequest, say: Say) -> tuple[Cluster, bool]:
-    """Start a cluster. Return it, and False if it was already running. After a failure, stop all of its processes."""
+    """Start a cluster unless it runs. Return it, and whether it was started. After a failure, stop its processes."""
     _refuse_other_site(wanted.name)
     machine.refuse_missing(wanted.accounting)
     make_own(folder_of(wanted.name))

@@ -56,7 +56,7 @@ def search_path() -> str:
 
 # --- ports ------------------------------------------------------------------------------------------
 
-FIRST_PORT, LAST_PORT = 12_000, 32_000  # below the ports that Linux assigns itself (32768 and above)
+FIRST_PORT, LAST_PORT = 12_000, 32_000  # below the ports that Linux assigns automatically (32768 and above)
 TRIES = 200
 
 

@@ -1,4 +1,4 @@
-"""Find and end the processes of one private cluster, by two variables in the environment of its daemons.
+"""Find and end the processes of one private cluster, whose daemons have two variables in their environment.
 
 Process ids in files are not safe, because the kernel reuses them. Tasks of jobs do not have the two variables:
 they are children of Slurm's step daemons, or their environment names both a node and the configuration of this
@@ -86,7 +86,7 @@ def _read(entry: Path, folder: Path, daemons_conf: Path) -> Process | None:
 
 
 def end(find: Callable[[], list[Process]], stop_seconds: float = STOP_SECONDS) -> list[Process]:
-    """Terminate all processes that `find` returns, then kill the rest. Return the processes that remain."""
+    """Terminate all processes that `find` returns, then kill those that remain. Return those that did not end."""
     begun = time.monotonic()
     asked: set[int] = set()
     # Call `find` twice, because one call can miss a process that forks while /proc is read.

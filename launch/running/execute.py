@@ -46,7 +46,7 @@ def execute(
 ) -> Result:
     """Run a benchmark on this machine, and show its result, which is computed from the raw files.
 
-    Ctrl-C ends the workers. After the last worker has ended, Ctrl-C takes effect only when the result is shown.
+    Ctrl-C ends the workers. After the last worker has ended, Ctrl-C does not take effect until the result is shown.
     """
     folder = RunFolder.create(output_dir, run_id)
     try:

@@ -115,7 +115,7 @@ def _start(
 def _watch(tasks: list["subprocess.Popen[bytes]"], look: Callable[[], None], broken: Callable[[], bool]) -> None:
     first_failure: float | None = None
     looked = 0.0
-    while None in (codes := [task.poll() for task in tasks]):  # poll all: one may fail while another waits
+    while None in (codes := [task.poll() for task in tasks]):  # poll all tasks, because one may fail early
         if time.monotonic() - looked >= LOOK_SECONDS:
             look()
             looked = time.monotonic()

@@ -84,7 +84,7 @@ def note_other_recipes(request: Request, benchmark: Benchmark, configs: Configs)
     from launch.terminal.progress import note
 
     if request.recipe is None and (others := other_recipes(benchmark, configs)):
-        note(f"recipe {benchmark.recipe.name}; other matches: {' '.join(f'--recipe={name}' for name in others)}")
+        note(f"recipe {benchmark.recipe.name}; to use another: {' '.join(f'--recipe={name}' for name in others)}")
 
 
 class LocalRunner(Runner):
@@ -148,7 +148,7 @@ class LocalRunner(Runner):
             raise KeyboardInterrupt
 
     def ended(self, run_ids: Sequence[str]) -> set[str]:
-        """Return the runs that no other launcher follows. Write the result of an interrupted run if possible."""
+        """Return the runs that have ended: no launcher follows them. Write the result of an interrupted run."""
         from benchmarks.runs.runfolder import RESULT, RunFolder, is_followed
         from launch.running.execute import store_result
 

@@ -25,7 +25,7 @@ from launch.terminal import places
 from launch.terminal.progress import say
 
 ASK_AGAIN_SECONDS = 0.5
-ACCOUNTING_PATIENCE_SECONDS = 10.0  # short, because the controller may give the same answer
+ACCOUNTING_PATIENCE_SECONDS = 10.0  # short, because the controller can answer instead of the accounting
 ALL_NODES = ["sinfo", "-h", "-a", "-N", "-o", parsing.NODE_FORMAT]
 MESSAGE_SECONDS = 10  # Slurm's own MessageTimeout
 # After these errors of sbatch, the controller may nevertheless have accepted the job.
@@ -47,10 +47,10 @@ class Slurm:
     # --- jobs ---
 
     def submit(self, script: Path, environment: Mapping[str, str]) -> str:
-        """Submit a job and return its number. sbatch, and so the job, gets only the variables in `environment`.
+        """Submit a job and return its number. sbatch and the job get only the variables in `environment`.
 
-        The job works in the folder of its script, the run's folder, by which `find` recognizes the job. If the answer
-        of sbatch is lost, the controller may have the job: submit it again only if no job of the run appears.
+        The job's working folder is the run's folder, which has the script. `find` recognizes the job by this folder.
+        If sbatch's answer is lost, Slurm may have the job. Then submit it again only if Slurm does not list it.
         """
         run_id, unanswered = script.parent.name, list[SlurmError]()
 
@@ -121,7 +121,7 @@ class Slurm:
         }
         asked = [job for job in job_ids if not _all_ended(found.get(job, [])) or job in never_ran]
         controlled: dict[str, SchedulerEnd] = {}
-        if asked:  # `scontrol show job` takes one job, or none to list all that the controller remembers
+        if asked:  # `scontrol show job` takes one job number; without a number, it lists all jobs
             which = asked if len(asked) == 1 else []
             text = self._commands.ask_about_jobs(["scontrol", "-a", "show", "job", "-o", *which])
             controlled = parsing.controlled_ends(text)
@@ -243,7 +243,7 @@ class Slurm:
     # --- ends ---
 
     def _accounted(self, job_ids: Sequence[str]) -> tuple[dict[str, list[SchedulerEnd]], str]:
-        """Return the accounting's records by job, and the reason for those that are missing."""
+        """Return job -> the accounting's records, and the reason why records are missing."""
         command = ["sacct", "-n", "-P", f"--delimiter={SEPARATOR}", "-D", "-X", "-o", parsing.ENDS_FIELDS]
         try:
             text = self._commands.ask([*command, "-j", ",".join(job_ids)], ACCOUNTING_PATIENCE_SECONDS)
@@ -286,7 +286,7 @@ def _refuse_foreign(path: Path, site: str) -> None:
 
 
 def _all_ended(ends: Sequence[SchedulerEnd]) -> bool:
-    """Return whether the last row shows the end of the job. REQUEUED is not an end: another attempt follows."""
+    """Return whether the last record is the job's end. REQUEUED is not an end, because another attempt follows."""
     return bool(ends) and ends[-1].state not in {*parsing.NOT_ENDED, "REQUEUED"}
 
 

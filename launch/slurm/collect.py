@@ -33,8 +33,8 @@ def collect(folder: RunFolder, backend: Backend, ends: Sequence[SchedulerEnd]) -
 def ends_by_attempt(folder: RunFolder, ends: Sequence[SchedulerEnd]) -> dict[int, SchedulerEnd]:
     """Return the scheduler's record of each attempt. A job that never started has only attempt 0.
 
-    Each attempt has recorded its job number and how often the job had been requeued. This number is the index of the
-    attempt's row among those rows of the job that ran. Rows of an older job with the same number are excluded.
+    Each attempt has recorded its job number and how often Slurm had requeued the job. That count is the index of the
+    attempt's row among the job's rows that ran. Rows of an older job with the same number are excluded.
     """
     attempts = folder.attempts()
     # Job numbers are reused: a row that ended before the run was submitted belongs to another job.

@@ -70,7 +70,7 @@ class Commands:
         try:
             return self.retry(lambda: self.run(command, self.asking_environment()), None, patience_seconds)
         except SlurmError as error:
-            # Without the format with non-printable separators, which a user cannot type.
+            # Omit the output format, because a user cannot type its separators.
             typed = " ".join(word for word in command if SEPARATOR not in word and word != "-o")
             raise RunError(
                 f"{command[0]} failed",

@@ -43,5 +43,5 @@ def render(template: Path, folder: Path, **values: Any) -> str:
 
 
 def job_environment() -> dict[str, str]:
-    """Return this shell's variables for a helper job, without those that would override the script."""
+    """Return this shell's variables for a helper job, without the variables that would override the script."""
     return {name: value for name, value in os.environ.items() if not kept_from_job(name)}

@@ -17,7 +17,7 @@ flags.DEFINE_string("reservation", None, "Reservation of nodes.")
 flags.DEFINE_string("constraint", None, "Node features that the job needs, such as 'h100&ib'.")
 flags.DEFINE_string("nodelist", None, "Nodes that the job must have, such as node[1-4].")
 flags.DEFINE_string("exclude", None, "Nodes to exclude, or the path of a file that lists them (with a slash).")
-flags.DEFINE_string("segment", None, "Number of nodes that must be in one network block; none: do not request any.")
+flags.DEFINE_string("segment", None, "Number of nodes that must be in one network block; `none` requests no block.")
 flags.register_validator(  # type: ignore[no-untyped-call]
     "segment", lambda value: value in (None, "none") or value.isdecimal(), "must be a number, or the word none"
 )
@@ -36,7 +36,7 @@ flags.DEFINE_multi_string(
 
 
 def typed() -> dict[str, Any]:
-    """Return the flags that the user passed, by their field of JobOptions, and slurm_arg; for options.choose."""
+    """Return field of JobOptions -> value for the flags that the user passed, and slurm_arg, for options.choose."""
     own = flags.FLAGS.get_flags_for_module(__name__)
     given = {flag.name: flag.value for flag in own if flag.present and flag.value is not None}
     for name in ("nodelist", "exclude"):  # sbatch runs in the run's folder, so a file's path must be absolute

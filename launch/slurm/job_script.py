@@ -106,7 +106,7 @@ def render(
 
 def fill(template: Path, **values: Any) -> str:
     """Return a template filled with `values`, which the caller has quoted; nothing is escaped for HTML."""
-    import jinja2  # here, because the import takes 30 ms and only rendering needs it
+    import jinja2  # imported here, because it takes 30 ms and only rendering needs it
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),
@@ -126,7 +126,7 @@ def fill(template: Path, **values: Any) -> str:
 
 
 def job_plan(benchmark: Benchmark, backend: Backend, options: JobOptions, *, container: bool) -> Plan:
-    """Return the plan of the job. `container`: whether its phases run in one."""
+    """Return the plan of the job. `container` is whether the phases run in a container."""
     plan = backend.plan(benchmark)
     check = backend.check_phase(benchmark) if options.check and isinstance(backend, Checks) else None
     before = [check] if check is not None else []
@@ -297,7 +297,7 @@ def _mounts(benchmark: Benchmark, container: Container, phase: Phase | None) -> 
 
 
 def shell_word(text: str) -> str:
-    """Return a word of a plan for bash, with its placeholders as shell variables and the rest quoted."""
+    """Quote a word of a plan for bash, and replace the plan's placeholders with shell variables."""
     pieces = filter(None, re.split(r"(\{python\}|\{repository\}|\{phase_dir\})", one_line(text)))
     return "".join(f'"{PLACEHOLDERS[one]}"' if one in PLACEHOLDERS else shlex.quote(one) for one in pieces) or "''"
 

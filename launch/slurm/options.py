@@ -156,7 +156,7 @@ def seconds_of(time: str, where: str = "--time") -> int:
 
 
 def parse_node_list(text: str | None) -> list[str]:
-    """Return the nodes in Slurm's notation, or, if the text has a slash, those in the file of this path."""
+    """Return the nodes in a list of Slurm. If the text has a slash, it is the path of a file that lists the nodes."""
     if text is None or "/" not in text:
         return node_names(text or "")
     try:

@@ -159,7 +159,7 @@ def accounted_ends(text: str) -> dict[str, list[SchedulerEnd]]:
                 exit_code=exit_code or None,
                 reason=field_or_none(reason),
                 nodes=ran_on,
-                started=unix_time(start) if ran_on else None,  # sacct gives a job that never ran its cancel time
+                started=unix_time(start) if ran_on else None,  # otherwise it is the time of the cancellation
                 ended=unix_time(end),
                 cancelled_by=cancelled[1] if cancelled else None,
             )

@@ -132,7 +132,7 @@ def refused_by(
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
-    """Return why the job needs more nodes than the partition gives; empty if it does not."""
+    """Return why the partition or --nodelist does not fit the number of nodes; empty if both fit."""
     if partition.max_nodes is not None and wanted > partition.max_nodes:
         return f"the partition allows {partition.max_nodes} per job"
     if wanted > min(usable, partition.nodes):

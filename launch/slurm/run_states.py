@@ -117,7 +117,7 @@ def _take_last_step(row: RunState, benchmark: Benchmark) -> None:
         return
     with contextlib.suppress(OSError):
         phase_dir = row.folder.phase_dir(row.folder.measured_phase().name, attempts[-1])
-        # The time since rank 0 last wrote, or since the phase began, by the modification times of the files.
+        # The time since rank 0 last wrote, or since the phase began, from the modification times of the files.
         words = phase_dir / FIRST_RANK
         row.quiet_seconds = time.time() - (words if words.exists() else phase_dir).stat().st_mtime
         follow = find_backend(benchmark.backend).follow(benchmark, phase_dir, attempts[-1])

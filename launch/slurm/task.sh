@@ -19,13 +19,14 @@ export RANK=$rank WORLD_SIZE=$SLURM_STEP_NUM_TASKS
 export LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((SLURM_STEP_NUM_TASKS / SLURM_STEP_NUM_NODES))
 export NODE_RANK=$SLURM_NODEID GROUP_RANK=$SLURM_NODEID
 export MASTER_ADDR=${STEPMARK_COORDINATOR%:*} MASTER_PORT=${STEPMARK_COORDINATOR##*:}
-if [ "$WORLD_SIZE" = 1 ]; then unset STEPMARK_COORDINATOR; fi # a single task has no other to wait for
+if [ "$WORLD_SIZE" = 1 ]; then unset STEPMARK_COORDINATOR; fi # a single task does not wait for other tasks
 
 bound=() binding=null
 # shellcheck source=launch/slurm/numa.sh
 if [ "${STEPMARK_BIND:-}" = gpu ]; then . "${BASH_SOURCE[0]%/*}/numa.sh"; fi
 
-# Slurm also signals the program, and this shell must outlive the program. The program would inherit an empty trap ('').
+# Slurm signals this shell and the program. The trap keeps the shell alive until the program ends. An empty trap ('')
+# would also make the program ignore the signals.
 trap : TERM USR1 USR2
 
 ${bound[@]+"${bound[@]}"} "$@"

@@ -1,6 +1,6 @@
 """Wait for a job whose parts each write a file: show its progress, and cancel the job if it is silent for too long.
 
-Look often at the shared folder, which costs Slurm nothing, and seldom at the queue.
+Stepmark looks often at the shared folder, which does not load Slurm's controller, and seldom at the queue.
 """
 
 import time
@@ -51,7 +51,7 @@ def run_parts(
     """Submit a job whose parts each write a file when they end, and wait. Return its number and the result of `wait`.
 
     `written` returns the bytes that the job has written so far, as a sign of life during a long part.
-    `describe` makes the progress text from the number of finished parts and those bytes.
+    `describe` makes the progress text from the number of finished parts and the number of bytes.
     """
     script.parent.mkdir(parents=True)
     write_atomically(script, text.encode())

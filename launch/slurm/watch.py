@@ -1,7 +1,7 @@
 """Follow a run on Slurm from the queue to its end: show the job's state, then its steps, then its result.
 
-Steps are read from the shared folder, which costs Slurm nothing. The controller is asked seldom, and immediately when
-the job's record shows that the job has ended.
+Stepmark reads the steps from the shared folder, which does not load Slurm's controller. It asks the controller
+seldom, except when the job's record shows that the job has ended.
 """
 
 import contextlib
@@ -149,7 +149,7 @@ class _Watch:
         return False
 
     def _is_unanswered(self, error: StepmarkError) -> bool:
-        """Print once that Slurm does not answer. Return True some time after the job has recorded its own end."""
+        """Print once that Slurm does not answer. Return whether the job ended and Slurm is silent for a minute."""
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
@@ -207,7 +207,7 @@ class _Watch:
         typical = statistics.median(self._seconds) if self._seconds else None
         if quiet > quiet_limit(typical):
             self._said_quiet = True
-            usual = f" (one takes {typical:.3g} s)" if typical is not None else " since the start"
+            usual = f" (a step takes {typical:.3g} s)" if typical is not None else " since the start"
             place = shlex.quote(str(self._folder.path))
             self._screen.note(
                 f"no step for {quiet:.0f} s{usual}: the run may hang. To end it: "

@@ -26,7 +26,7 @@ class Error(Value, frozen=True):
 
 
 class ExitDocument(Value, frozen=True):
-    """The document of a command that has no other answer."""
+    """The document of a command that prints no other document."""
 
     exit_code: int
 

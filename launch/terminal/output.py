@@ -1,4 +1,4 @@
-"""The answer of a command: text for the user or, with --json, one JSON document for a program.
+"""Show the result of a command: text for the user or, with --json, one JSON document for a program.
 
 With --json, stdout gets only the document, and all other text goes to stderr. Text is escaped so that it
 cannot move a terminal's cursor. On a terminal, verdicts and states in tables have colours.
@@ -36,7 +36,7 @@ def json_pending() -> bool:
 
 
 def answer(data: object, text: str | Callable[[], str]) -> None:
-    """Show the answer of a command: `text`, or with --json `data`. Call a function only if its value is shown."""
+    """Show the result of a command: `text`, or with --json `data`. If it is a function, show the returned value."""
     if json_pending():
         document(data() if callable(data) else data)
     else:
@@ -45,7 +45,7 @@ def answer(data: object, text: str | Callable[[], str]) -> None:
 
 
 def text_only(text: str) -> None:
-    """Show an answer that is only text, such as a job script or --help; with --json as the field `text`."""
+    """Show a result that is only text, such as a job script or --help; with --json, in the field `text`."""
     answer({"text": text}, text)
 
 

@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Show(Protocol):
-    """A function that shows the work and its progress. It may be called often. `more` is further text."""
+    """A function that shows the work and its progress. It may be called often. `more` is additional text."""
 
     def __call__(self, doing: str, done: float = 0, total: float = 0, more: str = "", /) -> None: ...
 
@@ -68,7 +68,7 @@ def shown(lead: str = "") -> Iterator[Show]:
 
 
 def tracked(items: Iterable[Item], doing: str, total: int) -> Iterator[Item]:
-    """Yield the items; on a terminal, show a bar until the last one."""
+    """Yield the items. On a terminal, show a bar until the last item."""
     if not sys.stderr.isatty():
         yield from items
         return

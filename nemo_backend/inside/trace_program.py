@@ -251,7 +251,7 @@ def hold_state(ledger, job, chunks):
 
 
 def run_step(job, config, chunks, ledger):
-    """Run Megatron's own schedule. Return module -> bytes that it keeps in one layer for one micro-batch."""
+    """Run Megatron's own schedule. Return module -> the bytes that the module keeps, per layer and micro-batch."""
     import torch
     from megatron.core.pipeline_parallel import get_forward_backward_func
 

@@ -1,4 +1,4 @@
-"""Run a night: run every cell, judge them, run suspect cells again within the budget, judge again, and record all.
+"""Run a night: run and judge every cell, run suspect cells again within the budget, judge them again, and record all.
 
 If a launcher is killed, the next launcher resumes the night from its record. It waits for the runs that a queue had
 accepted, and repeats the other unfinished runs.
@@ -110,7 +110,7 @@ class Launcher:
     # --- the beginning ---
 
     def _take_up(self) -> None:
-        """Resume a night that another launcher left unfinished, or begin a new one."""
+        """Resume a night that another launcher left unfinished, or begin a new night."""
         asked = self._asked
         left = self._records.unfinished(asked.site.name, asked.slowdown) if asked.resume else None
         changed = left and {cell.cell for cell in left.cells} != {cell.name for cell in asked.cells}
@@ -125,7 +125,7 @@ class Launcher:
         say(f"suite {asked.suite.name}: resuming night {left.night} (--noresume starts another)")
 
     def _resolve(self) -> dict[str, RequestError]:
-        """Resolve the cells and return the errors by cell. Raise the first error if every cell has one."""
+        """Resolve the cells. Return refused cell -> error. If all cells are refused, raise the first error."""
         errors: dict[str, RequestError] = {}
         runner = self._runners(Labels(), {})
         for cell in self._asked.cells:

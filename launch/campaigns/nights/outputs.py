@@ -1,6 +1,6 @@
-"""The outputs of a night: its report as text, Markdown, JUnit, HTML and a workflow's summary; the text of a dry run.
+"""Write the report of a night as text, Markdown, JUnit XML, HTML and a workflow's summary, and the text of a dry run.
 
-None of them changes the exit code of the night.
+If a file cannot be written, the exit code of the night does not change.
 """
 
 import contextlib

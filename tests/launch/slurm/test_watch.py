@@ -77,7 +77,7 @@ def train(run: RunFolder, steps: int, ranks: int = 1) -> None:
         (place / f"events-rank{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.mark.parametrize(("steps", "words"), [(5, "(one takes 0.01 s)"), (0, "since the start: the run")])
+@pytest.mark.parametrize(("steps", "words"), [(5, "(a step takes 0.01 s)"), (0, "since the start: the run")])
 def test_a_silence_is_reported_once(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], steps: int, words: str
 ) -> None:
