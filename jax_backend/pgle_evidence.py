@@ -69,7 +69,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
 
 
 def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleSeen:
-    """Return for --pgle=auto whether every worker reports PGLE and, on a GPU, whether XLA logs that it was used."""
+    """Return for --pgle=auto whether every worker reports PGLE, and whether XLA logs its use on a GPU."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
         return PgleSeen(applied=False, reason=f"the workers of these ranks did not report it: {first_few(missing)}")

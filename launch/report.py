@@ -258,9 +258,7 @@ def _exported(report: Path, room: Path) -> Path:
 
 
 def mlperf(argv: list[str]) -> int:
-    """Run MLPerf's checkers and other checks on MLLOG files; exit code 3 if one fails.
-
-    docs/reference/mlperf_rules.md lists the checks.
+    """Run MLPerf's own and further checks on MLLOG files; exit code 3 if one fails (docs/reference/mlperf_rules.md).
 
     python launch/report.py mlperf DIR                          a folder of logs, a job's output, or runs of Stepmark
     python launch/report.py mlperf DIR --ruleset=5.1.0 --json

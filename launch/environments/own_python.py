@@ -35,7 +35,7 @@ class OwnPython(Runtime):
 
 
 def python_of(site: Site, engine: str) -> Path:
-    """Return the site's Python for an engine. Raise RequestError if the site's file does not name this Python."""
+    """Return the Python that the site's file names for an engine. Raise RequestError if it names no such Python."""
     python = site.python if isinstance(site.python, str) else (site.python or {}).get(engine)
     if not python:
         raise RequestError(

@@ -69,7 +69,7 @@ class Preflight:
     job: PreflightJob
     partition: str
     wanted: Expectations
-    down: dict[str, str]  # nodes that are not checked -> why
+    down: dict[str, str]  # unchecked node -> why it is not checked
 
     @property
     def folder(self) -> Path:

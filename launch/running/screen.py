@@ -55,7 +55,7 @@ class Screen:
 
     def show(self, steps: list[Step]) -> None:
         """Show the latest of the new steps."""
-        if steps and steps[0].step <= self._last:  # another attempt
+        if steps and steps[0].step <= self._last:  # another attempt has started
             self._recent.clear()
         self._last = steps[-1].step if steps else self._last
         self._recent.extend(step.seconds for step in steps if step.seconds is not None and step.step > 0)
@@ -131,7 +131,7 @@ def _diagnosis(folder: RunFolder) -> Rows:
 
 
 def next_command(folder: RunFolder, result: Result) -> str:
-    """Return the next command: the diagnosis of a failed run, the trace of a profiled run, otherwise verify."""
+    """Return the next command: the diagnosis of a failed run, the trace of a profiled run, otherwise verify.py."""
     cancelled = bool(result.attempts) and result.attempts[-1].outcome == "cancelled"
     if result.status == "failed" and not cancelled:
         return f"python launch/doctor.py logs {shlex.quote(str(folder.path))}"
