@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.compilation.breakdown import Breakdown, breakdown
 from benchmarks.compilation.compiled import CompileReport, PeakBuffer, overlap
 from benchmarks.model import capacity
-from benchmarks.values import Benchmark, Storage, Value
+from benchmarks.values import Benchmark, Model, Storage, Value
 
 REST = "the layer at work"
 # Kind of a buffer -> the parts of the formula that correspond to it (capacity.memory_by_part).
@@ -71,6 +71,15 @@ class Program(StepProgram):
     compiled: CompileReport
 
     @property
+    def peak_bytes(self) -> float:
+        """The compiler's peak, which omits some buffers of ragged-all-to-all: then at least the sum of all memory."""
+        compiled = self.compiled
+        if not any(one.kind == "ragged-all-to-all" for one in overlap(compiled.schedule)):
+            return compiled.peak_bytes
+        made = compiled.temporary_bytes + compiled.output_bytes - compiled.aliased_bytes
+        return max(compiled.peak_bytes, compiled.argument_bytes + made)
+
+    @property
     def saves_memory(self) -> str:
         return "--set=remat_policy=full"
 
@@ -109,7 +118,7 @@ class Program(StepProgram):
 
 def kind_of(buffer: PeakBuffer, benchmark: Benchmark) -> str:
     sizes = [int(size) for size in re.findall(r"\d+", buffer.shape.partition("[")[2])]
-    every_layer = benchmark.model.layers in sizes and len(sizes) > 1
+    every_layer = len(sizes) > 1 and not layer_counts(benchmark.model).isdisjoint(sizes)
     if buffer.argument:
         return "optimizer" if buffer.op.startswith(OPTIMIZER) else "weights" if buffer.op.startswith(MODEL) else REST
     if every_layer and buffer.op.startswith(MODEL):
@@ -119,6 +128,13 @@ def kind_of(buffer: PeakBuffer, benchmark: Benchmark) -> str:
     if benchmark.model.vocabulary_size in sizes:
         return "vocabulary"
     return "gathered weights" if buffer.instruction == "all-gather" else REST
+
+
+def layer_counts(model: Model) -> set[int]:
+    """Return the number of layers, of those with experts, and of the groups of layers with the same windows."""
+    window = model.attention.window
+    groups = {model.layers // window.global_every} if window else set()
+    return {model.layers, *groups, *({model.layers - model.dense_layers} if model.experts else ())}
 
 
 def place_of(buffer: PeakBuffer) -> str:

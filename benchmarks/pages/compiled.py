@@ -93,7 +93,7 @@ def compiled_blocks(program: Program, key: str) -> list[Block]:
 
 
 def _headlines(program: Program) -> list[Headline]:
-    peak, sent = program.compiled.peak_bytes, sum(map(sum, program.bytes_by_axis.values()))
+    peak, sent = program.peak_bytes, sum(map(sum, program.bytes_by_axis.values()))
     planned = sum(one.planned_bytes for one in program.memory)
     of_plan = f"planned {bytes_text(planned)} ({planned / peak - 1:+.1%})"
     return [
