@@ -2,7 +2,9 @@
 
 MaxText 0.2.5 has three programs for experts. Its default, megablox, is a kernel for TPUs that an interpreter runs on
 other devices, 170 to 300 times as slow. `ragged_dot` is fast on a CPU, but XLA:GPU expands it to a matmul with all
-experts. On GPUs, tokamax has a kernel for it. The dense program works everywhere, with a capacity for each expert.
+experts. tokamax 0.0.17 replaces megablox on Hopper GPUs only, because it has no kernel for the gradients of weights
+on other GPUs (ops/ragged_dot/pallas_mosaic_gpu.py). The dense program works everywhere. It has a capacity for each
+expert, drops the tokens above it, and dispatches tokens by matmuls.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,11 +26,11 @@ KNOWS_NO_SINKS = ("cudnn_flash_jax", "flash")
 
 def settings(benchmark: Benchmark) -> dict[str, Scalar]:
     """Return the settings that compute the experts on the benchmark's device; a knob overrides each of them."""
-    if benchmark.hardware.kind == "gpu":
+    if _is_hopper(benchmark):
         return {**TOKAMAX}
     if benchmark.hardware.kind == "tpu":
         return {**MEGABLOX}
-    if benchmark.parallelism.expert == 1:
+    if benchmark.hardware.kind == "cpu" and benchmark.parallelism.expert == 1:
         return {**RAGGED_DOT}
     capacity = -1.0 if benchmark.model.attention.sinks else CAPACITY_FACTOR  # MaxText refuses one for GPT-OSS
     return {**DENSE, "capacity_factor": capacity, EXCHANGES_TOKENS: True}
@@ -43,34 +45,54 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
             why="its router only has trained weights or random choices, which are not balanced",
             next_command="--set=routing=learned",
         )
-    yield from _slow_programs(benchmark)
+    yield from _unusable_programs(benchmark)
     yield from _without_exchange(benchmark)
     yield from _unsupported_attention(benchmark)
 
 
-def _slow_programs(benchmark: Benchmark) -> Iterator[RequestError]:
+def _unusable_programs(benchmark: Benchmark) -> Iterator[RequestError]:
     kind, device, chosen = benchmark.hardware.kind, benchmark.hardware.title, _chosen(benchmark)
     if chosen == MEGABLOX and kind != "tpu":
         yield RequestError(
             f"megablox=true without tokamax does not run on {device}",
             where="--set=megablox",
             why="it is a kernel for TPUs; on other devices, an interpreter runs it, 170 to 300 times as slow",
-            next_command="--set=use_tokamax_gmm=true" if kind == "gpu" else "--set=megablox=false",
+            next_command=_another_program(benchmark),
         )
     elif chosen == RAGGED_DOT and kind == "gpu":
         yield RequestError(
             f"megablox=false computes all {_experts(benchmark)} experts for each token on {device}",
             where="--set=megablox",
             why="XLA:GPU expands ragged_dot to a matmul with every expert",
-            next_command="--set=megablox=true --set=use_tokamax_gmm=true",
+            next_command=_another_program(benchmark),
         )
-    elif chosen["use_tokamax_gmm"] and chosen["sparse_matmul"] and kind == "cpu":
+    elif chosen["use_tokamax_gmm"] and chosen["sparse_matmul"] and kind != "tpu" and not _is_hopper(benchmark):
         yield RequestError(
-            "use_tokamax_gmm=true does not run on a CPU",
+            f"use_tokamax_gmm=true does not train on {device}",
             where="--set=use_tokamax_gmm",
-            why="tokamax has kernels for GPUs and TPUs only",
-            next_command="--set=use_tokamax_gmm=false --set=megablox=false",
+            why="tokamax has kernels for the gradients of experts on Hopper GPUs and TPUs only",
+            next_command=_another_program(benchmark),
         )
+    if chosen["sparse_matmul"] and benchmark.settings.knobs.get("quantization") and kind != "tpu":
+        yield RequestError(
+            f"dtype {benchmark.dtype} does not apply to the experts",
+            where="--dtype",
+            why="without a TPU, MaxText's sparse programs multiply the experts in bf16",
+            next_command="--dtype=bf16",
+        )
+
+
+def _is_hopper(benchmark: Benchmark) -> bool:
+    facts = benchmark.hardware.compile_target
+    return facts is not None and facts.compute_capability.startswith("9.")
+
+
+def _another_program(benchmark: Benchmark) -> str:
+    """Return the flags that select the program of this device, without other flags for it."""
+    if _is_hopper(benchmark):
+        return "--set=megablox=true --set=use_tokamax_gmm=true"
+    flags = "--set=use_tokamax_gmm=false --set=megablox=false"
+    return flags if benchmark.hardware.kind == "cpu" else f"{flags} --set=sparse_matmul=false"
 
 
 def _without_exchange(benchmark: Benchmark) -> Iterator[RequestError]:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.configs import Configs
+from benchmarks.model.flops import parameter_count
+from jax_backend.inside import hlo
 from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
@@ -84,6 +87,22 @@ def test_fp8_trains_and_no_speed_is_claimed_of_its_emulation(start: Start, tmp_p
     assert run.result["tokens_per_second"] is None
     assert "emulated" in run.result["null_because"]["seconds_per_step"]
     assert "not reported" in run.out
+
+
+def test_experts_of_four_devices_exchange_tokens(start: Start, tmp_path: Path) -> None:
+    layout = ("--gpus=4", "--set=ici_expert_parallelism=4", "--set=ici_fsdp_parallelism=1")
+    dump = (f"--set=xla_dump_to={tmp_path}/hlo", "--set=xla_dump_hlo_module_re=.*train_step.*")
+    run = finish(start(tmp_path, JAX, "--model=deepseek_tiny", *layout, *dump, "--steps=8"), tmp_path)
+    assert run.code == 0, run.err
+    assert run.result["status"] == "valid"
+    assert run.result["benchmark"]["parallelism"] == {"fsdp": 4, "expert": 4}
+    (worker,) = run.provenance["worker"]
+    assert worker["mesh"] == {"expert": 4}
+    assert worker["parameters"] == parameter_count(Configs().model("deepseek_tiny"))
+    assert run.losses[-1] < run.losses[0]
+    (program,) = hlo.dumps(tmp_path / "hlo")
+    assert "all-to-all" in {one.kind for one in hlo.read_module(program).collectives()}
+    assert verify(str(run.folder)).returncode == 0
 
 
 def test_a_setting_maxtext_refuses_fails_with_its_words(start: Start, tmp_path: Path) -> None:
