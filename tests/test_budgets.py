@@ -34,7 +34,7 @@ BUDGETS = {
     "benchmarks/sweeps": 675,
     "benchmarks/telemetry": 690,
     "benchmarks/trace": 1_310,
-    "jax_backend": 1_825,
+    "jax_backend": 1_840,
     "jax_backend/inside": 2_820,
     "launch": 2_445,
     "launch/assets": 340,
