@@ -337,7 +337,7 @@ def loss_of(steps: Sequence[Step]) -> Loss:
 
 
 def reported_of(marked: Sequence[Step]) -> dict[str, Scalar | None]:
-    """Return the medians of the values that the framework printed for the counted steps. No other metric uses them."""
+    """Return the medians of the values that the framework printed for counted steps. No other metric uses them."""
     counted = [step for step in marked if step.excluded_because is None]
     columns = {
         "seconds_per_step_median": [step.framework_seconds for step in counted],
