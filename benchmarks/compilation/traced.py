@@ -141,7 +141,7 @@ class TracedProgram(StepProgram):
 
     @property
     def matmuls(self) -> list[LayerFlops]:
-        """Return the matmuls of all stages. Each was traced on one device, so FLOPs count for all its devices."""
+        """Return the FLOPs of matmuls on all devices, computed from the one device of each stage that was traced."""
         devices = self.compiled.devices / self.benchmark.parallelism.pipeline
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one in (one for stage in self.compiled.stages for one in stage.matmuls):

@@ -37,7 +37,7 @@ MONTHS = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep"
 class Clock:
     """Converts the time stamps of one log to seconds of local time, because most logs print local time.
 
-    `year` is the year of stamps without a year. `utc_offset` is local time minus UTC, in seconds.
+    `year` is assumed for stamps without a year. `utc_offset` is local time minus UTC, in seconds.
     """
 
     def __init__(self, year: int, utc_offset: float = 0.0) -> None:

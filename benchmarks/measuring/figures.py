@@ -125,7 +125,7 @@ def _effective(workload: Workload, marked: list[Step], counted: list[Step], null
     """Return tokens divided by elapsed time from the first to the last step of the window, including excluded steps.
 
     Steps with a reason in RECORDED are omitted with their tokens and their time, because a profiler or compiler
-    used part of the time. The excess omits them too.
+    used part of the time. The excess omits these steps too.
     """
     first, last = marked.index(counted[0]), marked.index(counted[-1])
     inside = [step for step in marked[first : last + 1] if step.excluded_because not in RECORDED]

@@ -17,7 +17,7 @@ class Target(Value, frozen=True):
     at_most: Annotated[float, msgspec.Meta(gt=0)]
 
     def reached_by(self, value: float) -> bool:
-        """Return whether a loss reaches the target. As in MLPerf's checkers, NaN, 0 and negative values do not."""
+        """Return whether a loss reaches the target. NaN, 0 and negative values never do, as in MLPerf's checkers."""
         return 0 < value <= self.at_most
 
 

@@ -41,7 +41,7 @@ class Rounds(Value, frozen=True):
 
 
 class Ruleset(Value, frozen=True):
-    """The ruleset that applies to a set of logs, and why it does."""
+    """The ruleset that applies to a set of logs, and why it applies."""
 
     name: str
     because: str

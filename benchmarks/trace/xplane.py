@@ -46,7 +46,7 @@ def read_xplane(data: bytes, path: PurePath) -> Trace:
     """Return the trace of one host. `path` is only used in messages."""
     try:
         return _Reading(messages()["XSpace"].FromString(data), path).trace()
-    except (DecodeError, OverflowError):  # not until a line is parsed; a time in a damaged file may overflow
+    except (DecodeError, OverflowError):  # lines are parsed late; a time in a damaged file may overflow
         raise RequestError(
             f"{path.name} cannot be read as an xplane trace",
             where=str(path),
