@@ -15,7 +15,7 @@ from benchmarks.inside.work_kit import Array, Arrays
 from benchmarks.values import Model
 
 WEIGHT = "weight/"
-PRETRAIN, LORA = "pretrain", "lora"
+PRETRAIN, LORA, EXPERTS = "pretrain", "lora", "experts"
 
 
 Given = Callable[[Arrays, Model], Arrays]
@@ -86,6 +86,10 @@ def _adapter_heads(arrays: Arrays, model: Model) -> Arrays:
 def _without_last_adapter(arrays: Arrays, model: Model) -> Arrays:
     name = f"{WEIGHT}layers.{model.layers - 1}.down_b"
     return {**arrays, name: arrays[name] * 0}
+
+
+def _routers_reversed(arrays: Arrays, _model: Model) -> Arrays:
+    return {name: array[::-1] if name.endswith(".router") else array for name, array in arrays.items()}
 
 
 # --- the faults -------------------------------------------------------------------------------
@@ -199,7 +203,15 @@ OF_ADAPTERS = (
     ),
     Fault("base_trained", "the weights beside the adapters are trained too", _set(trains_base=True)),
 )
+OF_EXPERTS = (
+    Fault("top_k", "one expert per token instead of two", _set(active_experts=1)),
+    Fault("balancing", "a loss for an even use of experts: no loss shows it", _set(balancing="aux_loss")),
+    Fault("router_order", "the router's experts are in another order", given=_routers_reversed),
+    Fault("experts_gate_up_swapped", "the gate for the up projection", given=_exchange("experts_gate", "experts_up")),
+    Fault("query_key_norms_swapped", "queries' norm for keys'", given=_exchange("query_norm", "key_norm")),
+)
 OF_TASK = {
+    EXPERTS: {fault.name: fault for fault in OF_EXPERTS},
     PRETRAIN: {fault.name: fault for fault in OF_WEIGHTS},
     LORA: {fault.name: fault for fault in OF_ADAPTERS},
 }

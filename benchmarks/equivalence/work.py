@@ -14,6 +14,9 @@ All backends use the same neutral names of tensors: `embedding` [V, h], `layers.
 `layers.I.query` [a, d, h], `layers.I.key` and `layers.I.value` [g, d, h], `layers.I.attention_output` [h, a, d],
 `layers.I.mlp_norm` [h], `layers.I.gate` and `layers.I.up` [f, h], `layers.I.down` [h, f], `final_norm` [h],
 `head` [V, h]. Consecutive a/g query heads share a key. RoPE rotates the first half of a head with its second half.
+A model with query and key norms has `layers.I.query_norm` and `layers.I.key_norm` [d]. A layer with experts has
+`layers.I.router` [E, h], `layers.I.experts_gate` and `layers.I.experts_up` [E, e, h], and `layers.I.experts_down`
+[E, h, e] instead of `gate`, `up` and `down`.
 
 With adapters (--task=lora), each adapted matrix of a layer, such as `layers.I.query`, has two more matrices:
 `layers.I.query_a` [r, in] and `layers.I.query_b` [out, r], with heads flattened in order. `gradient/` then has only
@@ -42,6 +45,8 @@ class WorkCase(Value, frozen=True):
     rope_interleaved: bool | None = None
     rope_theta: float | None = None
     norm_epsilon: float | None = None
+    active_experts: int | None = None
+    balancing: str | None = None  # the loss that Megatron adds for an even use of experts: none, aux_loss
     adapter_alpha: float | None = None
     adapters_in_order: bool = True  # False: separate adapters in NeMo's own order
     trains_base: bool = False  # whether weights that have adapters are trained too
@@ -102,7 +107,10 @@ PARTS = {
 
 def tensor_names(model: Model) -> list[str]:
     """Return the neutral names of all tensors in a model."""
-    parts = ("attention_norm", "query", "key", "value", "attention_output", "mlp_norm", "gate", "up", "down")
+    norms = ("query_norm", "key_norm") if model.attention.query_key_norms else ()
+    dense, sparse = ("gate", "up", "down"), ("router", "experts_gate", "experts_up", "experts_down")
+    parts = ("attention_norm", "query", "key", "value", "attention_output", "mlp_norm", *norms)
+    parts += sparse if model.experts else dense
     layers = [f"layers.{layer}.{part}" for layer in range(model.layers) for part in parts]
     return ["embedding", *layers, "final_norm", *([] if model.tied_embeddings else ["head"])]
 

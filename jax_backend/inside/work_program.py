@@ -174,20 +174,23 @@ class Training:
 def settings_of(training):
     """Return the settings of the modules that MaxText has built."""
     from flax import nnx
-    from maxtext.layers import attentions, embeddings, linears, normalizations
+    from maxtext.layers import attentions, embeddings, linears, moe, normalizations
 
     modules = [node for _, node in nnx.iter_graph(training.state.model) if isinstance(node, nnx.Module)]
 
     def of(kind):
         return [module for module in modules if isinstance(module, kind)]
 
-    ropes = of(embeddings.RotaryEmbedding)
+    ropes, experts = of(embeddings.RotaryEmbedding), of(moe.RoutedMoE)
+    activations = [training.config.mlp_activations] if experts else [mlp.activations for mlp in of(linears.MlpBlock)]
     names = training.parameters()
     return {
         "norm_epsilon": kit.common(norm.epsilon for norm in of(normalizations.RMSNorm)),
         **kit.rope_of(np.asarray(ropes[0].timescale, np.float64)),
         "rope_interleaved": kit.common(turns_neighbours(rope) for rope in ropes),
-        "activation": kit.common(" x ".join(mlp.activations) for mlp in of(linears.MlpBlock)),
+        "activation": kit.common(" x ".join(one) for one in activations),
+        **({"experts": kit.common(one.num_experts for one in experts)} if experts else {}),
+        **({"active_experts": kit.common(one.num_experts_per_tok for one in experts)} if experts else {}),
         "tied_head": WHOLE["head"][0] not in names,
         "biases": any(name.endswith("bias") for name in names),
         "attention_scale": kit.common(module.query_pre_attn_scalar or 1.0 for module in of(attentions.Attention)),
@@ -219,6 +222,12 @@ IN_LAYER = {
     "gate": ("mlp/wi_0/kernel", (1, 0)),
     "up": ("mlp/wi_1/kernel", (1, 0)),
     "down": ("mlp/wo/kernel", (1, 0)),
+    "query_norm": ("self_attention/query_norm/scale", (0,)),
+    "key_norm": ("self_attention/key_norm/scale", (0,)),
+    "router": ("moe_block/gate/kernel", (1, 0)),
+    "experts_gate": ("moe_block/wi_0", (0, 2, 1)),
+    "experts_up": ("moe_block/wi_1", (0, 2, 1)),
+    "experts_down": ("moe_block/wo", (0, 2, 1)),
 }
 # Each kernel's adapters are kernel_lora_a [in, r] and kernel_lora_b [r, out]. A scan stacks them along SCAN_AXIS.
 IN_LAYER |= {

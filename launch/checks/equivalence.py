@@ -56,7 +56,8 @@ def _prove(proof: Proof, model: Model, contenders: Sequence[Contender], folder: 
     """Compare the contenders on one model. All train from the weights of the first contender."""
     first, *others = contenders
     lora = first.benchmark.lora
-    case, given = equivalence.case(lora, proof.dtype), equivalence.batches(model)
+    case = equivalence.case(lora, proof.dtype, experts=model.experts is not None)
+    given = equivalence.batches(model)
     source = _trained(proof, first, case, given, folder)
     case, given = equivalence.with_arrays_of(case, given, source)
     for other in others:

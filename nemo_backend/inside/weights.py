@@ -12,6 +12,9 @@ OF_A_LAYER = {
     "attention_norm": "input_layernorm.weight",
     "mlp_norm": "pre_mlp_layernorm.weight",
     "down": "mlp.linear_fc2.weight",
+    "query_norm": "self_attention.q_layernorm.weight",
+    "key_norm": "self_attention.k_layernorm.weight",
+    "router": "mlp.router.weight",
 }
 # Neutral name -> the module of NeMo with the two matrices of its adapter.
 ADAPTERS = {
@@ -27,6 +30,7 @@ IN_ADAPTER = {"_a": "linear_in.weight", "_b": "linear_out.weight"}
 IN_AN_ADAPTER = ".adapter."
 WRAPPED = ".to_wrap."  # in the name of a matrix with an adapter
 QKV = "self_attention.linear_qkv.weight"
+EXPERTS = "mlp.experts.local_experts"
 PROJECTION = "self_attention.linear_proj.weight"
 FC1 = "mlp.linear_fc1.weight"
 
@@ -41,6 +45,7 @@ class Sizes:
         self.groups = config.num_query_groups
         self.head = config.kv_channels
         self.per_group = self.heads // self.groups
+        self.experts = config.num_moe_experts or 0
 
 
 def names(sizes):
@@ -68,7 +73,13 @@ def neutral(tensors, sizes):
         found[name + "query"] = grouped[:, :-2].reshape(sizes.heads, sizes.head, sizes.hidden)
         found[name + "key"], found[name + "value"] = grouped[:, -2], grouped[:, -1]
         found[name + "attention_output"] = tensors[place + PROJECTION].reshape(sizes.hidden, sizes.heads, sizes.head)
-        found[name + "gate"], found[name + "up"] = np.split(tensors[place + FC1], 2)
+        if not sizes.experts:
+            found[name + "gate"], found[name + "up"] = np.split(tensors[place + FC1], 2)
+            continue
+        owned = [f"{place}{EXPERTS}.{expert}.linear_fc" for expert in range(sizes.experts)]
+        first, second = (np.stack([tensors[f"{own}{part}.weight"] for own in owned]) for part in (1, 2))
+        found[name + "experts_gate"], found[name + "experts_up"] = np.split(first, 2, axis=1)
+        found[name + "experts_down"] = second
     return found
 
 
@@ -81,7 +92,13 @@ def of_megatron(weights, sizes):
         key, value = weights[name + "key"][:, None], weights[name + "value"][:, None]
         found[place + QKV] = np.concatenate([queries, key, value], axis=1).reshape(-1, sizes.hidden)
         found[place + PROJECTION] = weights[name + "attention_output"].reshape(sizes.hidden, -1)
-        found[place + FC1] = np.concatenate([weights[name + "gate"], weights[name + "up"]])
+        if not sizes.experts:
+            found[place + FC1] = np.concatenate([weights[name + "gate"], weights[name + "up"]])
+        for expert in range(sizes.experts):
+            own = f"{place}{EXPERTS}.{expert}.linear_fc"
+            gate, up = (weights[f"{name}experts_{part}"][expert] for part in ("gate", "up"))
+            found[f"{own}1.weight"] = np.concatenate([gate, up])
+            found[f"{own}2.weight"] = weights[name + "experts_down"][expert]
     return found
 
 

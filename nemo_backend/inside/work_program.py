@@ -38,6 +38,8 @@ OF_CASE = {
     "rope_interleaved": ("model", "rotary_interleaved"),
     "rope_theta": ("model", "rotary_base"),
     "norm_epsilon": ("model", "layernorm_epsilon"),
+    "active_experts": ("model", "moe_router_topk"),
+    "balancing": ("model", "moe_router_load_balancing_type"),
     "adapter_alpha": ("peft", "alpha"),
 }
 
@@ -208,6 +210,8 @@ def settings_of(gpt):
         **kit.rope_of(1.0 / rope.inv_freq.double().numpy()),
         "rope_interleaved": bool(rope.rotary_interleaved or config.rotary_interleaved),
         "activation": " x ".join([config.activation_func.__name__, *gated]),
+        **({"experts": config.num_moe_experts} if config.num_moe_experts else {}),
+        **({"active_experts": config.moe_router_topk} if config.num_moe_experts else {}),
         "tied_head": bool(gpt.share_embeddings_and_output_weights),
         "biases": any(name.endswith("bias") for name, _ in gpt.named_parameters()),
         "attention_scale": kit.common(core.softmax_scale * (core.scale_mask_softmax.scale or 1.0) for core in cores),

@@ -18,7 +18,7 @@ from benchmarks.equivalence.work import WorkReport, WorkRequest
 from benchmarks.inside import work_kit
 from launch.checks.equivalence import AS_IT_IS, Contender, contenders_for, train
 from tests.end_to_end.runs import LIMIT_SECONDS, REPOSITORY, Starter
-from tests.planted_faults import OF_TASK, planted
+from tests.planted_faults import EXPERTS, OF_TASK, PRETRAIN, planted
 
 pytestmark = pytest.mark.slow(seconds=2)
 
@@ -49,6 +49,11 @@ SEEN = {
     "adam_epsilon": {*EACH_UPDATE, CHANGES},
     "adam_beta2": {"loss after 3 updates", CHANGES},
     "not_clipped": {*EACH_UPDATE, CHANGES},
+    "top_k": {"active experts", *FORWARD},
+    "balancing": {"gradient norm", "gradient by tensor", CHANGES},
+    "router_order": FORWARD,
+    "experts_gate_up_swapped": FORWARD,
+    "query_key_norms_swapped": FORWARD,
 }
 OF_UPDATES = {"norms_decayed", "weight_decay", "warmup", "learning_rate", "adam_epsilon", "adam_beta2", "not_clipped"}
 
@@ -86,11 +91,13 @@ def lines_of(proof: dict[str, Any], engine: str = "nemo") -> dict[str, dict[str,
     return {line["quantity"]: line for line in comparison["lines"]}
 
 
-def caught_faults(kept: Path, name: str, task: str, scratch: Path, engine: str = "nemo") -> dict[str, set[str]]:
+def caught_faults(
+    kept: Path, name: str, task: str, scratch: Path, engine: str = "nemo", faults: str = ""
+) -> dict[str, set[str]]:
     """The lines that each fault moves: the engine trains once with each, from the files of a proof that was kept."""
     model = Configs().model(name)
     (first, *others), _ = contenders_for(model, backends(), task)
-    second = others[ENGINES.index(engine)]
+    second = next(one for one in others if engine in (one.name, one.benchmark.engine))
     sides = [kept_side(kept / name, contender) for contender in (first, second)]
     place = kept / name / second.name
     case = msgspec.json.decode((place / work_kit.REQUEST).read_bytes(), type=WorkRequest).cases[AS_IT_IS]
@@ -98,7 +105,7 @@ def caught_faults(kept: Path, name: str, task: str, scratch: Path, engine: str =
         msgspec.structs.replace(case, count_flops=False),
         work_kit.read(place / AS_IT_IS / work_kit.GIVEN),
     )
-    cases = {fault.name: planted(fault, uncounted, given, model) for fault in OF_TASK[task].values()}
+    cases = {fault.name: planted(fault, uncounted, given, model) for fault in OF_TASK[faults or task].values()}
     _, found = train(second, cases, scratch)
     lora = first.benchmark.lora
     as_it_is = {line.quantity for line in compare(model, *sides, lora).differing}
@@ -176,6 +183,23 @@ def test_what_is_planted_is_caught_where_it_shows(caught: Caught, name: str, eng
             "gradient by tensor",
             "gradient norm of step 1",
         }
+
+
+@pytest.fixture(scope="module")
+def caught_in_experts(prove: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """MaxText and Megatron-Bridge do the same work on a tiny mixture of experts, which NeMo does not train."""
+    done = prove("--model=qwen3_moe_tiny", "--json", f"--output_dir={folder / 'experts'}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads(done.stdout)["comparisons"]) == 1
+    scratch = tmp_path_factory.mktemp("faults")
+    return caught_faults(folder / "experts", "qwen3_moe_tiny", PRETRAIN, scratch, "bridge", EXPERTS)
+
+
+@pytest.mark.parametrize("name", OF_TASK[EXPERTS])
+def test_what_is_planted_into_experts_is_caught(caught_in_experts: dict[str, set[str]], name: str) -> None:
+    assert caught_in_experts[name] >= SEEN[name]
+    if name == "balancing":
+        assert not caught_in_experts[name] & {"loss", "largest logit"}
 
 
 @pytest.mark.usefixtures("compared")
