@@ -172,7 +172,8 @@ def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
     """Return the bytes of one layer's weights, without the MLP's last matrix, which the backward pass frees first."""
     model, number = benchmark.model, storage.numbers.matrix_bytes or compute_bytes(benchmark)
     if model.experts:
-        return COPIES_OF_EXPERTS * _layer_weights(benchmark) * number
+        # A loop over groups of different layers gathers the weights of a whole group.
+        return storage.recomputed_together * COPIES_OF_EXPERTS * _layer_weights(benchmark) * number
     rest = layer_parameters(model) - model.hidden_size * model.ffn_hidden_size
     return rest * number / benchmark.parallelism.tensor
 
