@@ -5,6 +5,7 @@
 Run it after rows of configs/references, recipes, memory, FLOPs or bounds have changed.
 """
 
+import itertools
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from benchmarks.model.estimate import (
     PublishedData,
     Traits,
     as_benchmark,
+    is_comparable,
     nearest_row,
     read_published,
     row_traits,
@@ -48,16 +50,19 @@ def errors_of(published: PublishedData) -> list[EstimateError]:
     bounds = {row: seconds for row in published.rows if (seconds := bound_of(row, configs))}
     traits = {row: row_traits(row, configs) for row in bounds}
     found = []
-    for kind in (SCALE, *reversed(KINDS)):
+    for experts, kind in itertools.product((False, True), (SCALE, *reversed(KINDS))):
         errors = []
         for row, seconds in bounds.items():
+            model, routing = row.trained_model(configs), row.routing or None
+            if experts != (model.experts is not None):
+                continue
             others = [one for one in bounds if may_estimate(kind, row, one, traits)]
+            others = [one for one in others if is_comparable(one, model, routing, configs)]
             if others:
                 near = nearest_row(traits[row], row.gpus, others, configs)
                 errors.append(100 * abs(near.seconds * seconds / bounds[near] / row.seconds - 1))
         if errors:
-            error = EstimateError(kind, len(errors), round(median(errors), 1), round(max(errors), 1))
-            found.append(error)
+            found.append(EstimateError(kind, len(errors), round(median(errors), 1), round(max(errors), 1), experts))
     return found
 
 

@@ -29,19 +29,24 @@ def tables() -> Iterator[str]:
     """Yield the lines of one table per model and task."""
     configs, newest = Configs(), dict[tuple[object, ...], Reference]()
     for row in read_references(configs.root):
-        newest[row.model, row.task, row.hardware, row.precision, row.engine, row.gpus] = row
-    rows = sorted(newest.values(), key=lambda row: (row.model, row.task, row.hardware, row.precision, row.gpus))
+        newest[title(row), row.hardware, row.precision, row.engine, row.gpus] = row
+    rows = sorted(newest.values(), key=lambda row: (title(row), row.hardware, row.precision, row.gpus))
     group = ""
     for row in rows:
-        if group != (group := f"{row.model}, {row.task}"):
+        if group != (group := title(row)):
             yield f"\n### {group}\n\n| {' | '.join(HEAD)} |\n| {' | '.join('---' for _ in HEAD)} |"
         yield f"| {' | '.join(cells(row, configs))} |"
     yield ""
 
 
+def title(row: Reference) -> str:
+    mtp = ", without MTP" if row.mtp_modules == "0" else ""
+    return f"{row.model}, {row.task}{mtp}{', dropping tokens' if row.routing == 'dropping' else ''}"
+
+
 def cells(row: Reference, configs: Configs) -> tuple[str, ...]:
     workload = Workload(
-        model=configs.model(row.model), hardware=configs.hardware(row.hardware), task=row.task, dtype=row.dtype,
+        model=row.trained_model(configs), hardware=configs.hardware(row.hardware), task=row.task, dtype=row.dtype,
         gpus=row.gpus, sequence_length=row.sequence_length, global_batch_size=row.global_batch_size,
     )  # fmt: skip
     utilisation = mfu(workload, row.seconds, {})

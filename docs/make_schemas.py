@@ -24,9 +24,9 @@ from benchmarks.logs.timing_table import Timings  # noqa: E402
 from benchmarks.machine.peak_file import PeakMeasurementFile  # noqa: E402
 from benchmarks.mlperf.verdict import Verdict  # noqa: E402
 from benchmarks.model.forecast import PlanReport  # noqa: E402
-from benchmarks.model.published_rows import Reference  # noqa: E402
 from benchmarks.nightly.values import Acceptance, NightReport  # noqa: E402
 from benchmarks.preflight.report import Report  # noqa: E402
+from benchmarks.references.nearest_reference import References  # noqa: E402
 from benchmarks.sweeps.sweep_report import SweepReport  # noqa: E402
 from benchmarks.trace.report import TraceReport  # noqa: E402
 from launch.checks.flags_check import CheckedFlags  # noqa: E402
@@ -57,7 +57,7 @@ DOCUMENTS: dict[str, Any] = {
     "ingest": IngestDocument,
     "peak": PeakMeasurementFile,
     "report timing": Timings,
-    "report references": list[Reference],
+    "report references": References,
     "report mlperf": Verdict,
     "report runs": RunListing,
     "report scaling": SweepReport,

@@ -209,17 +209,18 @@ def scaling(argv: list[str]) -> int:
 
 
 def references(argv: list[str]) -> int:
-    """List the published results with the numbers that their sources print.
+    """List the published results with the numbers that their sources print, and the omitted rows with the reason.
 
     python launch/report.py references
     """
-    from benchmarks.model.published_rows import read_references
-    from benchmarks.references.nearest_reference import table_text
+    from benchmarks.model.published_rows import read_omitted, read_references
+    from benchmarks.references.nearest_reference import References, table_text
     from launch.terminal import places
 
     refuse_more(argv[1:], "python launch/report.py references")
-    rows = read_references(places.configs().root)
-    answer(rows, lambda: table_text(rows))
+    root = places.configs().root
+    found = References(rows=read_references(root), omitted=read_omitted(root))
+    answer(found, lambda: table_text(found))
     return EXIT_VALID
 
 

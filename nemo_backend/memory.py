@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from benchmarks.model.capacity import FLOAT32_BYTES, compute_bytes
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
-from benchmarks.values import EIGHT_BIT, Benchmark, NumberBytes, Recompute, Scalar, Storage
+from benchmarks.values import EIGHT_BIT, QUANTIZED, Benchmark, NumberBytes, Recompute, Scalar, Storage
 from nemo_backend import bridge_planning, layout, megatron, planning
 from nemo_backend.bridge_planning import is_benchmark_recipe
 from nemo_backend.layout import FSDP
@@ -64,7 +64,7 @@ def storage(benchmark: Benchmark) -> Storage:
     one_byte = ONE_BYTE if trained else frozenset(SHARES.values()) | unneeded
     return Storage(
         saved_activations=_saved(benchmark, modules, unneeded, fused=fused),
-        one_byte_activations=one_byte if benchmark.dtype in EIGHT_BIT else frozenset(),
+        one_byte_activations=one_byte if benchmark.dtype in QUANTIZED else frozenset(),
         numbers=NumberBytes(
             weight_bytes=4 if whole else 2,
             gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,

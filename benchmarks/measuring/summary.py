@@ -5,6 +5,7 @@ from math import prod
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from benchmarks import statistics
 from benchmarks.job_record import AttemptEnd, ProcessEnd
@@ -24,6 +25,7 @@ from benchmarks.values import (
     MlperfOutcome,
     PgleSeen,
     Recompute,
+    Routing,
     RunRecord,
     Scalar,
     Step,
@@ -49,6 +51,7 @@ class BenchmarkFigures(BenchmarkName, frozen=True):
     """The part of the benchmark that result.json repeats for its readers."""
 
     parallelism: dict[str, int]
+    routing: Routing | UnsetType = UNSET  # only for a model with experts, and unknown for the log of another program
 
 
 class Loss(Value, frozen=True):
@@ -158,7 +161,9 @@ def summarise(evidence: RunEvidence) -> tuple[Result, Iterable[Step]]:
         status=status,
         reasons=[*failures, *doubts],
         benchmark=BenchmarkFigures(
-            **name_words(benchmark), parallelism=dict(benchmark.parallelism.words()) or {"data": 1}
+            **name_words(benchmark),
+            parallelism=dict(benchmark.parallelism.words()) or {"data": 1},
+            routing=benchmark.routing or UNSET,
         ),
         window=figures.window,
         seconds_per_step=figures.seconds_per_step,

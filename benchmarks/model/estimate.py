@@ -35,6 +35,7 @@ class EstimateError(Value, frozen=True):
     rows: int
     median_percent: float
     worst_percent: float
+    experts: bool = False  # whether the rows are of models with experts
 
 
 class ErrorTable(Value, frozen=True):
@@ -90,6 +91,10 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
     rows = [row for row in published.rows if configs.hardware(row.hardware).platform == platform]
     if not rows:
         return Estimate(seconds=None, why_none=f"no run on a {platform} device is published")
+    rows = [row for row in rows if is_comparable(row, asked.model, asked.routing, configs)]
+    if not rows:
+        why = f"no run of {asked.model.name} with {asked.routing} routing is published"
+        return Estimate(seconds=None, why_none=why)
     row = nearest_row(_traits(asked), asked.gpus, rows, configs)
     unlike = unlike_traits(_traits(asked), row_traits(row, configs))
     kinds = [kind for kind, _ in unlike]
@@ -117,7 +122,8 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
             return Estimate(seconds=None, why_none=f"a part of the bound is unknown ({why})")
         ratio = found.seconds / other.seconds
     # The largest error among these kinds of difference; without a kind, that of the scale.
-    errors = [one for one in published.errors if one.kind in (kinds or [SCALE])]
+    experts = asked.model.experts is not None
+    errors = [one for one in published.errors if one.experts == experts and one.kind in (kinds or [SCALE])]
     return Estimate(
         seconds=row.seconds * ratio,
         row=row.name,
@@ -130,6 +136,14 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
 
 
 # --- the nearest row ----------------------------------------------------------------------------
+
+
+def is_comparable(row: Reference, model: Model, routing: str | None, configs: Configs) -> bool:
+    """Return whether a row can estimate a model. With experts, only a row of the same model and routing can, because
+    the bound does not know how fast small grouped matmuls and the exchange of tokens are.
+    """
+    trained = row.trained_model(configs)
+    return trained.experts is None if model.experts is None else (trained, row.routing) == (model, routing)
 
 
 def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: Configs) -> Reference:
@@ -163,7 +177,7 @@ def row_traits(row: Reference, configs: Configs) -> Traits:
         row.dtype,
         f"{row.engine} {row.task}",
         row.hardware,
-        _size(configs.model(row.model)),
+        _size(row.trained_model(configs)),
         _series(row, row.parallelism, row.gpus),
     )
 
@@ -194,12 +208,14 @@ def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmar
     for the row's backend, task and device decides that. If the row's model or GPU has no recipe, the recipe of
     another one is used with the row's model and GPU.
     """
-    model, hardware = configs.model(row.model), configs.hardware(row.hardware)
+    model, hardware = row.trained_model(configs), configs.hardware(row.hardware)
     benchmark = resolve(_request(row, configs), configs, backend)
     return changed_benchmark(
         benchmark,
         model=model,
         hardware=hardware,
+        dtype=row.dtype,
+        routing=row.routing or None,
         gpus=row.gpus,
         nodes=max(1, row.gpus // hardware.devices_per_node),
         parallelism=row.parallelism,
@@ -213,15 +229,18 @@ def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmar
 def _request(row: Reference, configs: Configs) -> Request:
     """Return a request for the most similar recipe, at the first scale for which the recipe has a layout."""
     platform = configs.hardware(row.hardware).platform
-    fitting = [
-        (recipe, name)
+    offered = [
+        (recipe, name, dtypes)
         for recipe in configs.recipes(row.backend)
         for name, dtypes in recipe.dtypes.items()
         if (recipe.engine, recipe.task) == (row.engine, row.task)
-        and row.dtype in dtypes
         and name != "*"
         and configs.hardware(name).platform == platform
     ]
+    # Without a recipe in NVFP4, one in MXFP8 keeps the same activations.
+    similar = (row.dtype, "mxfp8") if row.dtype == "nvfp4" else (row.dtype,)
+    dtype = next((one for one in similar if any(one in dtypes for *_, dtypes in offered)), row.dtype)
+    fitting = [(recipe, name) for recipe, name, dtypes in offered if dtype in dtypes]
     if not fitting:
         raise RequestError(
             f"{row.engine} has no recipe for {row.task} {row.dtype} on {row.hardware} or a similar device",
@@ -240,7 +259,7 @@ def _request(row: Reference, configs: Configs) -> Request:
         engine=recipe.engine,
         model=row.model if row.model in recipe.models else recipe.models[0],
         task=row.task,
-        dtype=row.dtype,
+        dtype=dtype,
         hardware=on,
         gpus=recipe.layouts[0].gpus,
         recipe=recipe.name,

@@ -1,19 +1,24 @@
-"""Reads the published rows of configs/references. docs/reference/expected_results.md defines what counts as a row."""
+"""Reads the published rows of configs/references, and which rows of the sources they omit.
+
+docs/reference/expected_results.md defines what counts as a row.
+"""
 
 import csv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from benchmarks.configs import Configs, read_yaml
 from benchmarks.errors import RequestError
 from benchmarks.model import flops
-from benchmarks.values import Parallelism, Positive, Value
+from benchmarks.values import Model, Parallelism, Positive, Value
 
 FOLDER = "references"
 NUMBER = r"(?!0*\.?0*$)\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # above 0
-AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline")
+OMITTED = "omitted.yml"
+AXES = ("data", "fsdp", "tensor", "pipeline", "context", "virtual_pipeline", "expert")
 STATED = "stated"  # the source states its FLOPs, and no formula in flops.py gives them
 Printed = Annotated[str, msgspec.Meta(pattern=f"^{NUMBER}$")]
 PrintedOrNone = Annotated[str, msgspec.Meta(pattern=f"^(?:{NUMBER})?$")]  # empty: the source does not print it
@@ -29,7 +34,7 @@ class Reference(Value, frozen=True):
     hardware: str
     gpus: Positive
     dtype: str
-    precision: str  # the source's own name: FP8-CS and MXFP8 are both fp8
+    precision: str  # the source's own name: FP8 and FP8-CS are both fp8
     sequence_length: Positive
     global_batch_size: Positive
     tensor: Positive
@@ -54,6 +59,9 @@ class Reference(Value, frozen=True):
     file: str
     line: Positive
     date: str  # when the source was read
+    expert: Positive = 1
+    mtp_modules: Annotated[str, msgspec.Meta(pattern=r"^\d?$")] = ""  # if it differs from the model's own number
+    routing: Literal["", "balanced", "dropping"] = ""  # for models with experts; `dropping`: learned, drops tokens
     pgle: str = ""  # how the source used profile-guided latency estimation; empty: not used, or not stated
     where: str = ""  # the CSV file and line of this row
 
@@ -75,11 +83,34 @@ class Reference(Value, frozen=True):
     def parallelism(self) -> Parallelism:
         return Parallelism(**{axis: getattr(self, axis) for axis in AXES})
 
+    def trained_model(self, configs: Configs) -> Model:
+        """Return the model of the row, with the row's number of MTP modules."""
+        model = configs.model(self.model)
+        return msgspec.structs.replace(model, mtp_modules=int(self.mtp_modules)) if self.mtp_modules else model
+
     @property
     def name(self) -> str:
         """The source's precision replaces the dtype if it is more specific, such as FP8-CS or MXFP8."""
         dtype = self.dtype if self.precision.lower() == self.dtype else self.precision
         return f"{self.model} {self.task} {dtype} {self.gpus} x {self.hardware}"
+
+
+class OmittedRows(Value, frozen=True):
+    """Rows of a page that configs/references does not contain, and the reason."""
+
+    source: str
+    tag: str
+    file: str
+    model: str  # the source's name
+    lines: list[Positive]
+    reason: str
+
+
+class OmittedTable(Value, frozen=True):
+    """The contents of `configs/references/omitted.yml`."""
+
+    date: str
+    omitted: list[OmittedRows]
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -96,6 +127,11 @@ def read_references(root: Path) -> list[Reference]:
         except (UnicodeDecodeError, csv.Error) as error:
             raise RequestError(f"the published rows cannot be read: {error}", where=str(path)) from None
     return found
+
+
+def read_omitted(root: Path) -> list[OmittedRows]:
+    path = root / FOLDER / OMITTED
+    return read_yaml(path, OmittedTable).omitted if path.exists() else []
 
 
 def _reference(row: Mapping[str, Any], where: str) -> Reference:

@@ -179,6 +179,7 @@ def _expert(benchmark: Benchmark) -> Iterator[Traffic]:
     """Yield the all-to-alls that bring tokens to their experts and the results back, forward and backward.
 
     This counts balanced experts. The devices of a group are neighbours, so the group fills nodes first.
+    Between nodes, fast kernels send one copy of a token for all its experts on a node.
     """
     share, experts = benchmark.parallelism, benchmark.model.experts
     if share.expert == 1 or experts is None:
@@ -186,10 +187,12 @@ def _expert(benchmark: Benchmark) -> Iterator[Traffic]:
     layers = min(stage_layers(benchmark), benchmark.model.layers - benchmark.model.dense_layers)
     size = EXPERT_EXCHANGES * layers * experts.active * _activation_bytes(benchmark) / share.tensor
     inside = _inside(share.expert, 1, benchmark.gpus // benchmark.nodes)
+    nodes = share.expert / inside
+    elsewhere = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts.active)  # other nodes with experts of a token
     yield Traffic(
         axis="expert",
         node_bytes=size * (inside - 1) / share.expert,
-        network_bytes=size * (share.expert - inside) / share.expert,
+        network_bytes=size * elsewhere / experts.active,
         formula=f"{EXPERT_EXCHANGES} all-to-alls of a token's {experts.active} copies x layers with experts",
     )
 

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
+
 from benchmarks.measuring.summary import BenchmarkFigures, Result
-from benchmarks.model.published_rows import Reference
+from benchmarks.model.published_rows import OmittedRows, Reference
 from benchmarks.text import columns, plural, seconds_text
 from benchmarks.values import Value
 
@@ -23,10 +25,17 @@ class NearestRow(Value, frozen=True):
     differs: list[str]  # differences in framework, scale, layout, batch, sequence length and window
 
 
-def table_text(rows: Sequence[Reference]) -> str:
+class References(Value, frozen=True):
+    """All published rows, and the rows of the same pages that are omitted."""
+
+    rows: list[Reference]
+    omitted: list[OmittedRows]
+
+
+def table_text(references: References) -> str:
     """Return a table for each published page, with its numbers as printed. Its column FLOPs names the convention."""
     pages: dict[str, list[tuple[str, ...]]] = {}
-    for row in rows:
+    for row in references.rows:
         figures = (
             row.seconds_per_step,
             row.tokens_per_second_per_gpu,
@@ -37,7 +46,11 @@ def table_text(rows: Sequence[Reference]) -> str:
         page = pages.setdefault(f"{row.source} {row.tag} {row.file}", [TITLES])
         page.append((row.name, *(figure or "-" for figure in figures)))
     lines = [line for page, table in pages.items() for line in (page, *columns(table), "")]
-    return "\n".join([*lines, f"{len(rows)} rows"])
+    reasons = [(str(len(one.lines)), one.model, one.reason, one.file) for one in references.omitted]
+    if reasons:
+        lines += [*columns([("omitted", "model", "reason", "page"), *reasons]), ""]
+    omitted = sum(len(one.lines) for one in references.omitted)
+    return "\n".join([*lines, f"{len(references.rows)} rows, {omitted} omitted"])
 
 
 Nearest = tuple[NearestRow | None, str]  # the row, or why there is no row
@@ -58,9 +71,12 @@ def nearest(ours: BenchmarkFigures, window: str, speed: float | None, rows: Sequ
         row
         for row in rows
         if (row.model, row.task, row.dtype, row.hardware) == (ours.model, ours.task, ours.dtype, ours.hardware)
+        and not row.mtp_modules  # such a row trained a different model
+        and ours.routing in (UNSET, row.routing)
     ]
     if not same:
-        return None, f"no published result for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}"
+        routed = f" with {ours.routing} routing" if ours.routing is not UNSET else ""
+        return None, f"no published result for {ours.model} {ours.task} {ours.dtype} on {ours.hardware}{routed}"
     row = min(reversed(same), key=lambda row: _distance(row, ours))  # the newest of equally near rows
     per_gpu = row.tokens_per_step / row.seconds / row.gpus
     found = NearestRow(
@@ -115,6 +131,7 @@ def _differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[st
         ("global batch", row.global_batch_size, ours.global_batch_size),
         ("sequence length", row.sequence_length, ours.sequence_length),
         ("window", row.window, window),
+        ("routing", row.routing, "" if ours.routing is UNSET else ours.routing),
     ]
     return [f"{what} {published}, here {here or NOT_KNOWN}" for what, published, here in pairs if published != here]
 

@@ -85,6 +85,29 @@ def test_the_same_engine_goes_before_the_nearest_scale() -> None:
     assert found.differs[0] == "GPUs 2048, here 64"
 
 
+@pytest.mark.parametrize(
+    ("model", "known", "differs", "why"),
+    [
+        ("deepseek_v3", {"routing": "balanced"}, [], ""),
+        ("deepseek_v3", {}, ["routing balanced, here not known"], ""),
+        ("deepseek_v3", {"routing": "learned"}, [], "on gb300 with learned routing"),
+        ("mixtral_8x7b", {"routing": "balanced"}, [], "no published result for mixtral_8x7b"),
+    ],
+)
+def test_a_model_with_experts_is_compared_with_the_same_routing_and_mtp(
+    model: str, known: dict[str, object], differs: list[str], why: str
+) -> None:
+    found, reason = foreign(model=model, dtype="mxfp8", hardware="gb300", gpus=256, engine="bridge", **known)
+    assert why in reason
+    assert bool(why) == (found is None)
+    if found is not None:
+        assert [what for what in found.differs if what.startswith("routing")] == differs
+    without = [row for row in ROWS if row.mtp_modules == "0"]
+    assert {(row.model, row.tag) for row in without} == {("deepseek_v3", "v0.2.1")}
+    found, _ = foreign(without, model=model, dtype="mxfp8", hardware="gb300", gpus=256, engine="bridge")
+    assert found is None
+
+
 def test_what_a_log_does_not_say_is_not_known() -> None:
     found = foreign()
     assert text(found).splitlines() == [

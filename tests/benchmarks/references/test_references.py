@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.configs import Configs
 from benchmarks.errors import RequestError
-from benchmarks.model.published_rows import Reference, read_references
+from benchmarks.model.published_rows import Reference, read_omitted, read_references
 
 CONFIGS = Configs()
 ROWS = read_references(CONFIGS.root)
@@ -17,12 +17,17 @@ IDS = [f"{number}-{row.name}" for number, row in enumerate(ROWS)]
 
 
 def test_all_rows_are_there_with_their_source() -> None:
-    assert len(ROWS) == 206
+    assert len(ROWS) == 359
+    bridge = [row for row in ROWS if row.source.endswith("Megatron-Bridge")]
+    omitted = read_omitted(CONFIGS.root)
+    in_parentheses = 13  # a second figure in the same line
+    assert len(bridge) - in_parentheses + sum(len(one.lines) for one in omitted) == 278
+    assert all(one.reason and one.tag and one.file for one in omitted)
     assert all(row.source and row.tag and row.file and row.date for row in ROWS)
     tables = Counter((row.model, row.hardware, row.tag) for row in ROWS if row.task == "pretrain")
     assert tables["llama31_8b", "h100", "v24.11.1"] == tables["llama31_8b", "h100", "v25.02"] == 10
     assert tables["llama31_405b", "h100", "v25.02"] == tables["llama31_405b", "h100", "v25.04"] == 6
-    assert {row.hardware for row in ROWS} == {"h100", "b200", "gb200", "gb300"}
+    assert {row.hardware for row in ROWS} == {"h100", "b200", "b300", "gb200", "gb300"}
 
 
 def test_no_row_is_there_twice() -> None:
@@ -37,6 +42,10 @@ def test_every_row_is_of_a_model_and_a_device_that_are_known(row: Reference) -> 
     assert row.parallelism.devices == row.gpus
     assert row.seconds_per_step or row.tokens_per_second_per_gpu
     assert row.dtype == DTYPES.get(row.precision, row.precision.lower())
+    model, share = row.trained_model(CONFIGS), row.parallelism
+    assert bool(row.routing) == (model.experts is not None)
+    assert model.experts is None or model.experts.count % row.expert == 0
+    assert share.devices // share.pipeline % row.expert == 0
     replicas = row.data * row.fsdp
     assert row.global_batch_size % (replicas * row.micro_batch_size) == 0
 
