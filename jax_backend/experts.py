@@ -36,6 +36,14 @@ def settings(benchmark: Benchmark) -> dict[str, Scalar]:
     return {**DENSE, "capacity_factor": capacity, EXCHANGES_TOKENS: True}
 
 
+def dispatched_rows(benchmark: Benchmark) -> float:
+    """Return the size of a device's buffer for the tokens of its experts, relative to that of balanced experts."""
+    chosen, experts = {**settings(benchmark), **benchmark.settings.knobs}, benchmark.model.experts
+    bound = float(chosen.get("ragged_buffer_factor" if chosen.get("sparse_matmul") else "capacity_factor", -1))
+    worst = min(benchmark.parallelism.expert, experts.count / experts.active) if experts else 1.0
+    return bound if bound > 0 else worst
+
+
 def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
     """Refuse what is slow or wrong with experts. The model must have experts."""
     if benchmark.routing == "balanced":

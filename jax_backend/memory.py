@@ -21,11 +21,19 @@ def storage(benchmark: Benchmark) -> Storage:
     weight = _bytes_of(benchmark, "weight_dtype")
     gradient = _bytes_of(benchmark, "grad_dtype")  # accumulated gradients have the weights' type until the last sum
     loop = layer_loop(benchmark)
+    saved, together = on_the_device - _NEVER_READ, layers_together(benchmark)
+    rows = 1.0
+    if benchmark.model.experts is not None and benchmark.parallelism.expert > 1:
+        from jax_backend import experts
+
+        rows = experts.dispatched_rows(benchmark)
     exchanges = WITH_SOME_AGAIN if again.matmuls else EXCHANGES
     if "query_proj" in again.matmuls:
         exchanges = WITH_ALL_AGAIN
     return Storage(
-        saved_activations=on_the_device - _NEVER_READ,
+        saved_activations=saved,
+        input_only_layers=benchmark.model.layers if together > 1 and not saved else 0,
+        recomputed_together=together,
         numbers=NumberBytes(
             weight_bytes=weight,
             gradient_bytes=weight if benchmark.batch.gradient_accumulation > 1 else min(weight, gradient),
@@ -46,7 +54,14 @@ def storage(benchmark: Benchmark) -> Storage:
         tables_on_every_stage=True,
         uncounted=uncounted(benchmark),
         layer_loop=loop,
+        dispatched_rows=rows,
     )
+
+
+def layers_together(benchmark: Benchmark) -> int:
+    """Return the layers in one iteration of MaxText's scan: with sliding windows, one group of different layers."""
+    window = benchmark.model.attention.window
+    return window.global_every if window and benchmark.settings.knobs.get("scan_layers", True) else 1
 
 
 DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
@@ -72,7 +87,9 @@ def layer_loop(benchmark: Benchmark) -> LayerLoop | None:
     return LayerLoop(
         reordered_parameters=reordered,
         # Only this flag, of the three for pipelining, carries unreduced gradients to the next layer's iteration.
-        pipelined_layers=int(trains_all and sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_reduce")),
+        pipelined_layers=layers_together(benchmark)
+        if trains_all and sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_reduce")
+        else 0,
         gathers_ahead=sharded and _flag(benchmark, "xla_gpu_enable_pipelined_all_gather"),
         one_hot_tokens=trains_all and bool(knobs.get("use_iota_embed", False)),
         head_number_bytes=_head_number_bytes(benchmark),

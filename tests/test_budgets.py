@@ -34,7 +34,7 @@ BUDGETS = {
     "benchmarks/sweeps": 675,
     "benchmarks/telemetry": 690,
     "benchmarks/trace": 1_310,
-    "jax_backend": 1_840,
+    "jax_backend": 1_866,
     "jax_backend/inside": 2_823,
     "launch": 2_446,
     "launch/assets": 340,

@@ -92,7 +92,8 @@ def test_fp8_trains_and_no_speed_is_claimed_of_its_emulation(start: Start, tmp_p
 def test_experts_of_four_devices_exchange_tokens(start: Start, tmp_path: Path) -> None:
     layout = ("--gpus=4", "--set=ici_expert_parallelism=4", "--set=ici_fsdp_parallelism=1")
     dump = (f"--set=xla_dump_to={tmp_path}/hlo", "--set=xla_dump_hlo_module_re=.*train_step.*")
-    run = finish(start(tmp_path, JAX, "--model=deepseek_tiny", *layout, *dump, "--steps=8"), tmp_path)
+    results = tmp_path / "results"
+    run = finish(start(results, JAX, "--model=deepseek_tiny", *layout, *dump, "--steps=8"), results)
     assert run.code == 0, run.err
     assert run.result["status"] == "valid"
     assert run.result["benchmark"]["parallelism"] == {"fsdp": 4, "expert": 4}
