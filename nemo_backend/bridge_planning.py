@@ -78,8 +78,6 @@ ON_A_CPU: Mapping[str, str] = {
     "dataset.num_workers": "0",
 }
 RECOMPUTE, CONTEXT = "model.recompute_granularity", f"{PLACE}.{layout.SIZES['context']}"
-PAIRS = ("model.overlap_p2p_comm", "model.batch_p2p_comm")
-PAIRS_OF_BENCHMARKS = ("comm_overlap.overlap_p2p_comm", "comm_overlap.batch_p2p_comm")
 
 # Megatron's name of an fp8 scaling -> its word in recipe names, and the mixed precision that uses it.
 FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
@@ -440,19 +438,8 @@ def _refuse_on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
 
 
 def _refuse_pairs(benchmark: Benchmark) -> Iterator[RequestError]:
-    """Refuse batched messages in an interleaved pipeline of two stages, which can confuse their two directions."""
-    share, knobs = benchmark.parallelism, benchmark.settings.knobs
-    if share.pipeline != 2 or share.virtual_pipeline == 1:
-        return
     tuned = is_benchmark_recipe(benchmark)  # its own settings, which overlap, replace those of the model
-    overlapped, batched = PAIRS_OF_BENCHMARKS if tuned else PAIRS
-    if knobs.get(overlapped, tuned) is not True or knobs.get(batched, not tuned) is not False:
-        yield RequestError(
-            "with these messages, an interleaved pipeline of two stages can train with wrong gradients",
-            where=f"--set={PLACE}.{layout.SIZES['virtual_pipeline']}={share.virtual_pipeline}",
-            why="both neighbours of a stage are the same process, and batched messages to it can be confused",
-            next_command=f"--set={overlapped}=true --set={batched}=false",
-        )
+    return megatron.pair_refusals(benchmark, PLACE, "comm_overlap" if tuned else "model", overlaps=tuned)
 
 
 def _refuse_adapters(benchmark: Benchmark) -> Iterator[RequestError]:

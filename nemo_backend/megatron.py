@@ -179,6 +179,24 @@ def _interleaving(benchmark: Benchmark, place: str) -> Iterator[RequestError]:
         )
 
 
+def pair_refusals(benchmark: Benchmark, place: str, group: str, *, overlaps: bool) -> Iterator[RequestError]:
+    """Refuse batched messages in an interleaved pipeline of two stages, which can confuse their two directions.
+
+    `group` has the settings of the messages, and `overlaps` is the default: separate messages that overlap.
+    """
+    share, knobs = benchmark.parallelism, benchmark.settings.knobs
+    overlapped, batched = f"{group}.overlap_p2p_comm", f"{group}.batch_p2p_comm"
+    if share.pipeline != 2 or share.virtual_pipeline == 1:
+        return
+    if knobs.get(overlapped, overlaps) is not True or knobs.get(batched, not overlaps) is not False:
+        yield RequestError(
+            "with these messages, an interleaved pipeline of two stages can train with wrong gradients",
+            where=f"--set={place}.virtual_pipeline_model_parallel_size={share.virtual_pipeline}",
+            why="both neighbours of a stage are the same process, and batched messages to it can be confused",
+            next_command=f"--set={overlapped}=true --set={batched}=false",
+        )
+
+
 # --- data on disk ---------------------------------------------------------------------------------
 
 

@@ -212,12 +212,14 @@ def follow(benchmark: Benchmark, phase_dir: Path, attempt: int) -> Callable[[], 
 
 
 def refusals(benchmark: Benchmark) -> list[RequestError]:
+    overlaps = any(name.startswith("comm_overlap.") for name in benchmark.settings.knobs)  # by NeMo's callback
     return [
         *model_without_settings(benchmark, MODEL_CLASS),
         *_settings(benchmark),
         *lora.refusals(benchmark),
         *(megatron.cpu_refusals(benchmark, RECOMPUTE, CONTEXT) if benchmark.hardware.kind == "cpu" else ()),
         *megatron.schedule_refusals(benchmark, STRATEGY),
+        *megatron.pair_refusals(benchmark, STRATEGY, "comm_overlap" if overlaps else MODEL, overlaps=overlaps),
         *megatron.data_refusals(benchmark),
     ]
 
