@@ -24,9 +24,9 @@ TRANSFORMER_ENGINE = "2.20.0.dev0"
 DROPPED = (
     "apply_rope_fusion", "attention_backend", "context_parallel_size", "cross_entropy_fusion_impl",
     "disable_parameter_transpose_cache", "enable_cuda_graph", "cuda_graph_impl", "cuda_graph_scope",
-    "external_cuda_graph", "init_model_with_meta_device", "masked_softmax_fusion", "persist_layer_norm",
-    "pipeline_model_parallel_size", "tensor_model_parallel_size", "tp_comm_overlap", "use_te_rng_tracker",
-    "virtual_pipeline_model_parallel_size",
+    "deallocate_pipeline_outputs", "external_cuda_graph", "init_model_with_meta_device", "masked_softmax_fusion",
+    "persist_layer_norm", "pipeline_model_parallel_size", "tensor_model_parallel_size", "tp_comm_overlap",
+    "use_te_rng_tracker", "virtual_pipeline_model_parallel_size",
 )  # fmt: skip
 NOT_TRACED = (layout.FSDP, "model.cpu_offloading", "model.config.cpu_offloading")
 

@@ -24,15 +24,12 @@ from benchmarks.model.plan_text import plan_text
 from benchmarks.request.profiling import nccl_trace_environment
 from benchmarks.request.refusals import without_transformer_engine
 from benchmarks.request.resolve import NoLayoutError, Request, RuntimeOptions, resolve
-from benchmarks.values import Benchmark, Phase, Site, Slurm
+from benchmarks.values import Benchmark, Parallelism, Phase, Site, Slurm, changed_benchmark
 from launch.environments import venvs
 from nemo_backend import BACKEND
 from nemo_backend.inside import build
 from nemo_backend.megatron import FINE_TUNING_FILES
-from nemo_backend.planning import (
-    MODEL_CLASS,
-    settings,
-)
+from nemo_backend.planning import MODEL_CLASS, nemo_settings, settings
 from tests.nemo_backend.conftest import HERE
 from tests.recorded import assert_recorded
 
@@ -98,6 +95,12 @@ def test_what_an_engine_can_never_run_on_is_refused_before_a_recipe_is_looked_fo
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
+
+
+def test_a_cpu_keeps_the_outputs_that_an_interleaved_pipeline_sends(resolved: Resolve) -> None:
+    share = Parallelism(pipeline=2, virtual_pipeline=2)
+    given = nemo_settings(changed_benchmark(resolved(), parallelism=share))
+    assert given["model.config.deallocate_pipeline_outputs"] is False
 
 
 def test_fine_tuning_reads_questions_answers_and_their_tokenizer(resolved: Resolve, tmp_path: Path) -> None:
