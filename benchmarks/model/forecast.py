@@ -1,4 +1,4 @@
-"""Forecasts a run before it starts: memory, bound, estimate, scaling and cost. Pure."""
+"""Forecasts a run before it starts: memory, bound, estimate, scaling and cost. No I/O."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Renders a forecast and a ranking of layouts as text. Pure."""
+"""Renders a forecast and a ranking of layouts as text. No I/O."""
 
 from collections.abc import Sequence
 

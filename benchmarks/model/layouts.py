@@ -1,4 +1,4 @@
-"""Ranks every layout that a cluster, a model and a framework allow. Pure.
+"""Ranks every layout that a cluster, a model and a framework allow. No I/O.
 
 The global batch is fixed, so that all layouts do the same work. The backend and `resolve` refuse the layouts that a
 framework does not support; this module has no rules for any framework.

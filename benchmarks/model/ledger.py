@@ -1,4 +1,4 @@
-"""Counts recomputed FLOPs, mixes peaks of two precisions, and finds the convention of a printed TFLOP/s. Pure.
+"""Counts recomputed FLOPs, mixes peaks of two precisions, and finds the convention of a printed TFLOP/s. No I/O.
 
 flops.py has the conventions. This module counts the FLOPs that a framework recomputes in the backward pass (for HFU),
 the peak of a step whose matmuls run in two precisions, and the convention behind a TFLOP/s that a framework printed.

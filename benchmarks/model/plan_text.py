@@ -1,4 +1,4 @@
-"""Renders a resolved benchmark and its plan as text, for a dry run. Pure."""
+"""Renders a resolved benchmark and its plan as text, for a dry run. No I/O."""
 
 import re
 import shlex

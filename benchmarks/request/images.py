@@ -1,4 +1,4 @@
-"""Chooses the container image of an engine, and gives its name in a registry and the file that enroot makes. Pure."""
+"""Chooses the container image of an engine, and gives its name in a registry and the file that enroot makes. No I/O."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Defines adapters with settings for every backend: --set=lora_rank, lora_alpha and lora_targets. Pure.
+"""Defines adapters with settings for every backend: --set=lora_rank, lora_alpha and lora_targets. No I/O.
 
 With these settings, two backends train the same adapters. Each backend translates them into its own settings
 (TrainsAdapters.lora_settings_for). The benchmark records the resulting adapters as a values.Lora.

@@ -1,4 +1,4 @@
-"""Chooses the ranks and steps that --profile records, and the commands that run a phase under a profiler. Pure."""
+"""Chooses the ranks and steps that --profile records, and the commands that run a phase under a profiler. No I/O."""
 
 import re
 from collections.abc import Mapping
