@@ -1,10 +1,10 @@
 """The settings with which MaxText computes a mixture of experts on each kind of device, and the settings that fail.
 
 MaxText 0.2.5 has three programs for experts. Its default, megablox, is a kernel for TPUs that an interpreter runs on
-other devices, 170 to 300 times as slow. `ragged_dot` is fast on a CPU, but XLA:GPU expands it to a matmul with all
-experts. tokamax 0.0.17 replaces megablox on Hopper GPUs only, because it has no kernel for the gradients of weights
-on other GPUs (ops/ragged_dot/pallas_mosaic_gpu.py). The dense program works everywhere. It has a capacity for each
-expert, drops the tokens above it, and dispatches tokens by matmuls.
+other devices, 170 to 300 times as slow. XLA expands `ragged_dot` to a matmul with all experts, which only a small
+model on a CPU can afford. tokamax 0.0.17 replaces megablox on Hopper GPUs only, because it has no kernel for the
+gradients of weights on other GPUs (ops/ragged_dot/pallas_mosaic_gpu.py). The dense program works everywhere. It has
+a capacity for each expert, drops the tokens above it, and dispatches tokens by matmuls.
 """
 
 from collections.abc import Iterator, Mapping

@@ -114,7 +114,8 @@ def _fsdp(benchmark: Benchmark, storage: Storage) -> Iterator[Traffic]:
     small = storage.numbers.matrix_bytes or each
     matrices = stage_layers(benchmark) * layer_matmul_weights(benchmark.model) / share.tensor
     # A device gathers only its part of the experts.
-    elsewhere = stage_layers(benchmark) * routed_parameters(benchmark.model) * (1 - 1 / share.expert)
+    layers = min(stage_layers(benchmark), benchmark.model.layers - benchmark.model.dense_layers)
+    elsewhere = layers * routed_parameters(benchmark.model) * (1 - 1 / share.expert) / share.tensor
     held, trained = held - elsewhere, trained - (elsewhere if benchmark.lora is None else 0)
     gathered = each * (held - matrices) + small * matrices
     node, network = sharers.gathered(passes * gathered + each * trained)

@@ -24,6 +24,18 @@ def test_fsdp_moves_the_weights_three_times() -> None:
     assert found["fsdp"].network_bytes == pytest.approx(whole / 8 * 7 / 8)
 
 
+def test_fsdp_gathers_a_device_s_share_of_the_experts() -> None:
+    experts = recipe("jax", "qwen3_30b_a3b", hardware="h100", gpus=64)  # expert 8 x fsdp 8
+    routed = 48 * 128 * 3 * 2048 * 768
+    rest = 30_532_122_624 - routed
+    for share in ({"expert": 8, "fsdp": 64}, {"expert": 16, "fsdp": 16, "tensor": 4}):
+        found = moved(laid_out(experts, **share))["fsdp"]
+        gathered = (rest + routed / share["expert"]) / share.get("tensor", 1)
+        nodes = share["fsdp"] * share.get("tensor", 1) // 8
+        inside = share["fsdp"] // nodes
+        assert found.network_bytes == pytest.approx(3 * 2 * gathered / inside * (nodes - 1) / nodes)
+
+
 def test_the_data_axis_moves_gradients_of_its_share() -> None:
     found = moved(laid_out(MAXTEXT, fsdp=64, data=4))["data"]
     assert found.node_bytes == 0
