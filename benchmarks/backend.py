@@ -283,6 +283,14 @@ class NeedsTransformerEngine(Protocol):
 
 
 @runtime_checkable
+class UnevenStages(Protocol):
+    """A backend with pipelines whose stages do not all have the same number of the model's layers."""
+
+    def layers_in_pipeline(self, benchmark: Benchmark) -> int | None:
+        """Return the number of layers that the stages share equally, or None if a setting lists each stage."""
+
+
+@runtime_checkable
 class ReadsHub(Protocol):
     """A backend with an engine that reads a Hugging Face repository by name. A job may have no token and no internet,
     so launch/setup.py --site fetches the files once (benchmarks/assets.py).

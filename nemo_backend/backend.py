@@ -26,7 +26,7 @@ from benchmarks.values import (
     Step,
     Storage,
 )
-from nemo_backend import bridge_planning, layout, lora, megatron, memory, mlperf_planning, planning, profiles
+from nemo_backend import bridge_planning, experts, layout, lora, megatron, memory, mlperf_planning, planning, profiles
 
 if TYPE_CHECKING:
     from benchmarks.compilation.traced import TraceJob
@@ -103,6 +103,9 @@ class NemoBackend:
 
     def refusals(self, benchmark: Benchmark) -> list[RequestError]:
         return _engine(benchmark.engine).refusals(benchmark)
+
+    def layers_in_pipeline(self, benchmark: Benchmark) -> int | None:
+        return experts.layers_in_pipeline(benchmark)
 
     def storage(self, benchmark: Benchmark) -> Storage:
         if benchmark.engine not in (NEMO, BRIDGE):

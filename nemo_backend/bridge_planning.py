@@ -20,11 +20,11 @@ import msgspec
 from benchmarks.assets import Repository, hub_home
 from benchmarks.backend import EnvironmentSpec, LockFile
 from benchmarks.configs import parse_yaml
-from benchmarks.errors import RequestError, nearest
+from benchmarks.errors import RequestError, closest, nearest
 from benchmarks.request.framework import DIMENSIONS_ARE_THE_MODELS, FILLED, text_of
 from benchmarks.runs import first_check, worker_events
 from benchmarks.values import QUANTIZED, Benchmark, EachTime, Phase, Plan, RunRecord, Scalar, Step
-from nemo_backend import layout, lora, megatron, profiles
+from nemo_backend import experts, layout, lora, megatron, profiles
 
 VERSION = "0.6.2"  # of Megatron-Bridge in bridge_settings.yml
 # The image has Megatron-Bridge 0.6.0 of 2026-08-19 (its release notes: "NeMo Framework 26.08"), with the same Llama
@@ -85,12 +85,21 @@ FP8_SCALINGS: Mapping[str, tuple[str, str]] = {
     "delayed": ("fp8ds", "bf16_with_fp8_delayed_scaling_mixed"),
     "blockwise": ("fp8sc", "bf16_with_fp8_subchannel_scaling_mixed"),
     "mxfp8": ("fp8mx", "bf16_with_mxfp8_mixed"),
+    "nvfp4": ("nvfp4", "bf16_with_nvfp4_mixed"),
+}
+# A benchmark recipe has the fields of its precision; these state which of them is on.
+PRECISION_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "bf16": {FP8: "null"},
+    "fp8": {},
+    "mxfp8": {FP8: "e4m3", FP8_RECIPE: "mxfp8"},
+    "nvfp4": {FP8: "null", "mixed_precision.fp4": "e2m1", "mixed_precision.fp4_recipe": "nvfp4"},
 }
 PRECISION_IN_NAME = re.compile(r"_(bf16|fp8[a-z]{2}|nvfp4)_")
 
 RESERVED: Mapping[str, str] = {
     **megatron.reserved("bridge"),
     **dict.fromkeys((f"{PLACE}.{name}" for name in megatron.DIMENSIONS), DIMENSIONS_ARE_THE_MODELS),
+    **dict.fromkeys((f"{PLACE}.{name}" for name in experts.ARCHITECTURE), DIMENSIONS_ARE_THE_MODELS),
     **dict.fromkeys(EVERY_RUN, FILLED),
 }
 
@@ -122,14 +131,17 @@ def is_benchmark_recipe(benchmark: Benchmark) -> bool:
 FROM_THE_HUB = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 )  # fmt: skip
+CODE = {"moonshotai/Kimi-K2-Instruct": ("configuration_deepseek.py",)}  # Python code that a configuration names
 
 
 def hub_repository(model: str) -> Repository | None:
-    """Return the gated repository from which Megatron-Bridge's recipes load a model's configuration and tokenizer."""
+    """Return the repository from which Megatron-Bridge's recipes load a model's configuration and tokenizer."""
     name = _listed()["configurations"].get(model)
     if name is None:
         return None
-    return Repository(kind="models", name=name, revision="main", files=list(FROM_THE_HUB), gated=True)
+    gated = name.startswith("meta-llama/")
+    files = FROM_THE_HUB if gated else ["config.json", *CODE.get(name, ())]  # the open models only pretrain
+    return Repository(kind="models", name=name, revision="main", files=list(files), gated=gated)
 
 
 def environment(engine: str, platform: str) -> EnvironmentSpec:  # noqa: ARG001
@@ -241,6 +253,7 @@ def _completed(clocked: Iterable[Step], of_last: list[Step], printed: list[Step]
                 step,
                 loss=losses.get(step.step) if step.loss is None else step.loss,
                 excluded_because=step.excluded_because or own.excluded_because,
+                other_losses=own.other_losses,
                 framework_seconds=own.framework_seconds,
                 framework_tflops_per_device=own.framework_tflops_per_device or None,  # 0.0: too small to print
             )
@@ -253,9 +266,11 @@ def _completed(clocked: Iterable[Step], of_last: list[Step], printed: list[Step]
 def overrides(benchmark: Benchmark) -> dict[str, str]:
     """Return every configuration field that Stepmark has resolved, with its value as Hydra reads it."""
     stated_otherwise = ("recipe",) if is_benchmark_recipe(benchmark) else ("recipe", FP8, FP8_RECIPE)
+    sparse = benchmark.model.experts is not None
     return {
         **EVERY_RUN,
         **{key: text_of(value) for key, value in megatron.dimensions(benchmark.model, PLACE).items()},
+        **experts.overrides(benchmark),
         "train.train_iters": str(benchmark.steps),
         "scheduler.lr_decay_iters": str(benchmark.steps),
         "train.global_batch_size": str(benchmark.batch.global_batch_size),
@@ -271,6 +286,7 @@ def overrides(benchmark: Benchmark) -> dict[str, str]:
         },
         **_layout(benchmark),
         **(WITHOUT_TRANSFORMER_ENGINE if lacks_transformer_engine(benchmark) else {}),
+        **(experts.WITHOUT_TRANSFORMER_ENGINE if sparse and lacks_transformer_engine(benchmark) else {}),
         **(ON_A_CPU if benchmark.hardware.kind == "cpu" else {}),
         **{
             key: hydra_text(key, value)
@@ -299,9 +315,9 @@ def _layout(benchmark: Benchmark) -> dict[str, str]:
 def _precision(benchmark: Benchmark) -> dict[str, str]:
     """Return the fields of a benchmark recipe's precision, or the name of a library recipe's precision."""
     if is_benchmark_recipe(benchmark):
-        return {"mixed_precision.bf16": "true", **({FP8: "null"} if benchmark.dtype == "bf16" else {})}
+        return {"mixed_precision.bf16": "true", **PRECISION_FIELDS[benchmark.dtype]}
     if benchmark.dtype == "fp32":
-        return {"mixed_precision": "null"}
+        return {"mixed_precision": "null", "model.bf16": "false", "model.params_dtype": "float32"}
     if benchmark.dtype == "bf16":
         return {"mixed_precision": "bf16_mixed"}
     _, name = FP8_SCALINGS[_scaling(benchmark)]
@@ -309,8 +325,9 @@ def _precision(benchmark: Benchmark) -> dict[str, str]:
 
 
 def _scaling(benchmark: Benchmark) -> str:
-    """Return Megatron's name of the scaling of 8-bit numbers; empty if nothing selects one."""
-    return "mxfp8" if benchmark.dtype == "mxfp8" else str(benchmark.settings.knobs.get(FP8_RECIPE, ""))
+    """Return Megatron's name of the scaling of quantized numbers; empty if nothing selects one."""
+    separate = benchmark.dtype in ("mxfp8", "nvfp4")
+    return benchmark.dtype if separate else str(benchmark.settings.knobs.get(FP8_RECIPE, ""))
 
 
 def _data(benchmark: Benchmark) -> dict[str, str]:
@@ -367,10 +384,11 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
     has started. The job's first check finds other wrong overrides on one node.
     """
     schedule = partial(megatron.schedule_refusals, place=PLACE)
+    sparse = partial(experts.refusals, without_transformer_engine=lacks_transformer_engine(benchmark))
     fields = "its settings are fields of Megatron-Bridge's configuration, such as model.recompute_num_layers"
     unknown = partial(megatron.unknown_settings, known=settings(), why=fields, other="nemo")
     rows = (unknown, _refuse_replaced, _refuse_precision, _refuse_recipe, _refuse_on_a_cpu, _refuse_pairs)
-    for rules in (*rows, schedule, lora.refusals, _refuse_adapters, _refuse_data):
+    for rules in (*rows, schedule, sparse, lora.refusals, _refuse_adapters, _refuse_data):
         found = list(rules(benchmark))
         if found:
             return found
@@ -406,14 +424,16 @@ def _refuse_precision(benchmark: Benchmark) -> Iterator[RequestError]:
 def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
     """Refuse a recipe whose name does not match the model, the task, or the precision if it contains one.
 
-    A model for which NVIDIA has no recipe accepts any library recipe, with all dimensions as overrides.
+    A model for which NVIDIA has no recipe accepts any library recipe of its kind, with all dimensions as overrides: a
+    Llama's for a dense model, and one of the same family for a model with experts.
     """
     task = TASKS[benchmark.task]
     precision, _ = FP8_SCALINGS.get(_scaling(benchmark), ("bf16", ""))
     name = str(benchmark.settings.knobs.get("recipe", ""))
     listed, model = recipes(), f"{benchmark.model.name}_"
     if hub_repository(benchmark.model.name) is None:
-        listed, model = frozenset(_listed()["library_recipes"]), ""
+        listed = frozenset(_listed()["library_recipes"])
+        model = f"{benchmark.model.family}_" if benchmark.model.experts else "llama"
     known = [one for one in listed if one.startswith(model) and f"_{task}_" in one]
     precisions = {one: PRECISION_IN_NAME.search(one) for one in known}
     fitting = sorted(one for one, found in precisions.items() if found is None or found[1] == precision)
@@ -423,7 +443,7 @@ def _refuse_recipe(benchmark: Benchmark) -> Iterator[RequestError]:
             f" {benchmark.model.name}: {nearest(name, fitting)}",
             where="--set=recipe",
             why="the recipe decides the model and the task, and is tuned for the precision in its name",
-            next_command=f"--set=recipe={fitting[0]}" if fitting else "--engine=nemo",
+            next_command=f"--set=recipe={closest(name, fitting) or fitting[0]}" if fitting else "--engine=nemo",
         )
 
 

@@ -13,7 +13,8 @@ SIZES = {
 }
 PLACES = {"nemo": "trainer.strategy", "bridge": "model"}
 FSDP_ENGINE, FSDP = "bridge", "ddp.use_megatron_fsdp"
-SETTINGS = frozenset(f"{place}.{size}" for place in PLACES.values() for size in SIZES.values())
+EXPERT = "model.expert_model_parallel_size"  # only Megatron-Bridge trains models with experts
+SETTINGS = frozenset((EXPERT, *(f"{place}.{size}" for place in PLACES.values() for size in SIZES.values())))
 
 
 def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
@@ -28,6 +29,7 @@ def parallelism(knobs: dict[str, Scalar], gpus: int) -> Parallelism:
             why="TP x PP x CP x DP = GPUs: one replica of the model needs TP x PP x CP, and DP counts the replicas",
             next_command=f"--gpus={-(-gpus // replica) * replica}",
         )
+    sizes["expert"] = positive(f"--set={EXPERT}", int(knobs.get(EXPERT, 1)))
     if knobs.get(FSDP):  # Megatron FSDP: the replicas also shard the parameters
         return Parallelism(fsdp=data, **sizes)
     return Parallelism(data=data, **sizes)
@@ -45,9 +47,12 @@ def settings_for(engine: str, share: Parallelism, hardware: Hardware) -> dict[st
     Only Megatron-Bridge supports FSDP, and only over all replicas. The recipe enables it, without other sizes here.
     """
     sharded = share.fsdp > 1 and (engine != FSDP_ENGINE or share.data > 1)
-    if sharded or (hardware.kind != "cpu" and share.tensor > hardware.devices_per_node):
+    experts: dict[str, Scalar] = {EXPERT: share.expert} if share.expert > 1 else {}
+    if sharded or (experts and engine != "bridge"):
+        return None
+    if hardware.kind != "cpu" and share.tensor > hardware.devices_per_node:
         return None
     place = PLACES[engine]
     sizes: dict[str, Scalar] = {f"{place}.{size}": getattr(share, word) for word, size in SIZES.items()}
     # Megatron refuses sequence parallelism if the tensor size is 1, and requires it if the tensor size is larger.
-    return {**sizes, f"{place}.sequence_parallel": share.tensor > 1 and hardware.kind != "cpu"}
+    return {**sizes, **experts, f"{place}.sequence_parallel": share.tensor > 1 and hardware.kind != "cpu"}

@@ -117,6 +117,12 @@ ANOTHERS = re.compile(rb"(?:,|per) $|samples/sec: [0-9.]{1,20} \| {0,4}$")
 RECOGNISED = re.compile(rb"(?<!\d\d\d \| )iteration +\d+/ *\d+ +\| [^\r\n]{0,300}?elapsed time per iteration \(ms\):")
 
 
+# The names of losses that lm loss excludes. A run has one kind of load balancing; Megatron prints the others as 0.
+OTHER_LOSSES = {
+    "load_balancing": (b"seq_load_balancing_loss", b"global_load_balancing_loss", b"load_balancing_loss"),
+    "mtp": (b"mtp_1 loss",),
+}
+
 # Megatron-Bridge prints this on a separate line before the line of the iteration.
 BRIDGE_TFLOPS = re.compile(rb"Step Time : [0-9.]{1,20}s GPU utilization: ([0-9.]{1,20}) ?MODEL_TFLOP/s/GPU")
 
@@ -168,6 +174,9 @@ class MegatronLog(LineFormat):
             rates={} if (rate := fields.optional(b"samples per second")) is None else {"samples_per_second": rate},
             global_batch_size=fields.whole_number(b"global batch size"),
             excluded_because=_excluded_because(fields),
+            other_losses={
+                name: loss for name, words in OTHER_LOSSES.items() if (loss := fields.optional(*words)) is not None
+            },
         )
 
 

@@ -41,7 +41,13 @@ FP8_SCALING_HARDWARE = {
 
 def dimensions(model: Model, place: str) -> dict[str, Scalar]:
     """Return the settings that state a model's dimensions, in the settings group `place`."""
-    return {f"{place}.{theirs}": whole(getattr(model, ours)) for theirs, ours in DIMENSIONS.items()}
+    # Latent attention has separate sizes for the parts of a head.
+    unused = () if model.attention.latent is None else ("kv_channels",)
+    return {
+        f"{place}.{theirs}": whole(getattr(model, ours))
+        for theirs, ours in DIMENSIONS.items()
+        if theirs not in unused
+    }
 
 
 @cache

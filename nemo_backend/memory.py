@@ -73,6 +73,7 @@ def storage(benchmark: Benchmark) -> Storage:
             returned_bytes=2 if distributed and not whole else None,
         ),
         optimizer_replicas=share.data * share.context if distributed else 1,
+        expert_shards=share.expert if benchmark.model.experts else None,
         gathers_layers=bool(knobs.get(FSDP, False)),
         writes_attention_scores=not fused,
         score_bytes=SCORE_COPIES * compute_bytes(benchmark),

@@ -1,4 +1,4 @@
-"""Chooses the container image of an engine, and gives its name in a registry and the file that enroot makes. No I/O."""
+"""Chooses the container image of an engine, and names it in a registry and as the file of enroot. No I/O."""
 
 import re
 from pathlib import Path

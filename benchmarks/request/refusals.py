@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles
+from benchmarks.backend import Backend, GuidedByProfiles, NeedsTransformerEngine, Profiles, UnevenStages
 from benchmarks.errors import RequestError, UnknownName
 from benchmarks.request.window_rule import check_rule, last_step_wanted
 from benchmarks.values import Benchmark
@@ -13,7 +13,7 @@ def refuse_what_cannot_work(benchmark: Benchmark, backend: Backend) -> None:
     _refuse_missing_parts(benchmark, backend)
     check_rule(benchmark.window)
     _refuse_short_run(benchmark)
-    _refuse_layout(benchmark)
+    _refuse_layout(benchmark, backend)
     for refusal in backend.refusals(benchmark):
         raise refusal
     if benchmark.site.slurm is not None:
@@ -77,7 +77,7 @@ def _refuse_short_run(benchmark: Benchmark) -> None:
         )
 
 
-def _refuse_layout(benchmark: Benchmark) -> None:
+def _refuse_layout(benchmark: Benchmark, backend: Backend) -> None:
     layout, model = benchmark.parallelism, benchmark.model
     if layout.devices != benchmark.gpus:
         words = " x ".join(f"{size} {word}" for word, size in layout.words())
@@ -95,12 +95,13 @@ def _refuse_layout(benchmark: Benchmark) -> None:
             where=f"configs/models/{model.name}.yml: experts",
         )
     stages = layout.pipeline * layout.virtual_pipeline
+    layers = backend.layers_in_pipeline(benchmark) if isinstance(backend, UnevenStages) else model.layers
     divisions = [
         ("attention heads", model.attention_heads, "tensor", layout.tensor),
         ("query groups", model.query_groups, "tensor", layout.tensor),
         ("ffn size", model.ffn_hidden_size, "tensor", layout.tensor),
         ("hidden size", model.hidden_size, "fsdp x tensor", layout.fsdp * layout.tensor),
-        ("layers", model.layers, "pipeline x virtual pipeline", stages),
+        ("layers", stages if layers is None else layers, "pipeline x virtual pipeline", stages),
         ("sequence length", benchmark.batch.sequence_length, "context", layout.context),
         ("number of experts", model.experts.count if model.experts else 1, "expert", layout.expert),
         ("devices of a pipeline stage", benchmark.gpus // layout.pipeline, "expert", layout.expert),

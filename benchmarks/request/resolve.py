@@ -422,11 +422,13 @@ def choose_recipe(request: Request, configs: Configs, hardware: Hardware | None,
         what = f"no {request.backend} {request.task} recipe trains model '{request.model}'"
         models = ", ".join(sorted({model for r in of_backend for model in r.models}))
         known = ", ".join(sorted({name for r in fitting for name in r.hardware}))
+        same = (r for r in recipes if (r.backend, r.task) == (request.backend, request.task))
+        other = next((r.engine for r in same if request.model in r.models and not fitting), None)
         raise RequestError(
             what + (f" on '{hardware.name if hardware else home}'" if fitting else "") + with_engine,
             where="--hardware" if fitting else "--model",
             why=f"it has recipes for {known}" if fitting else f"it has recipes for {models}",
-            next_command=LIST_COMMAND,
+            next_command=f"--engine={other}" if other else LIST_COMMAND,
         )
     in_dtype = [r for r in on_hardware if request.dtype in (None, *_dtypes(r, home))]
     if not in_dtype:

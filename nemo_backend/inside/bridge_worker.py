@@ -6,6 +6,7 @@ Bridge's own scripts/training/run_recipe.py does, and adds a clock, which that s
 the code that both engines share. cpu_redirect.py replaces what a CPU or a virtual environment lacks.
 """
 
+import importlib
 import importlib.util
 import math
 import os
@@ -23,6 +24,16 @@ shared = kit.load(HERE / "worker.py")
 PRETRAINED = "checkpoint.pretrained_checkpoint="
 # For each fused matrix, the names of the targets that are parts of it.
 SEPARATE_TARGETS = ({"linear_q", "linear_k", "linear_v"}, {"linear_fc1_gate", "linear_fc1_up"})
+
+FAMILIES = ("llama", "qwen", "deepseek", "gpt_oss", "kimi")  # packages of recipes, whose names begin so
+# A part of the Hugging Face repository that a recipe reads -> the plain configuration of the same family.
+PLAIN_MODELS = (
+    ("Qwen3-", "Qwen3MoeConfig", "Qwen3MoeForCausalLM", {"norm_topk_prob": True}),
+    ("DeepSeek-V3", "DeepseekV3Config", "DeepseekV3ForCausalLM", {"n_group": 1, "topk_group": 1}),
+    ("Kimi-K2", "DeepseekV3Config", "KimiK2ForCausalLM", {"n_group": 1, "topk_group": 1, "scoring_func": "sigmoid"}),
+    ("gpt-oss", "GptOssConfig", "GptOssForCausalLM", {}),
+    ("", "LlamaConfig", "LlamaForCausalLM", {}),
+)
 
 
 # --- the configuration ------------------------------------------------------------------------
@@ -49,29 +60,36 @@ def configuration(options):
         from megatron.bridge.models.gpt_provider import local_layer_spec
 
         found.model.transformer_layer_spec = local_layer_spec
+        if found.model.num_moe_experts:
+            found.model.transformer_layer_spec = kit.load(HERE / "local_layers.py").layer_specs(found.model)
     return found
 
 
 def recipe_function(options):
     """Return the recipe of the requested name, from Bridge's library or from its benchmark recipes."""
-    from megatron.bridge.perf_recipes import llama as tuned
-    from megatron.bridge.recipes import llama as library
-
     if options.stated_model:
-        begin_with_a_plain_llama()
-    found = getattr(library if options.library else tuned, options.recipe, None)
+        begin_with_a_plain_model()
+    family = next((name for name in FAMILIES if options.recipe.startswith(name)), "llama")
+    recipes = importlib.import_module(f"megatron.bridge.{'recipes' if options.library else 'perf_recipes'}.{family}")
+    found = getattr(recipes, options.recipe, None)
     if found is None:
         raise SystemExit(f"stepmark worker: this Megatron-Bridge has no recipe '{options.recipe}'")
     return found
 
 
-def begin_with_a_plain_llama():
-    """Make recipes begin with a plain Llama, not with a gated configuration. The overrides set all dimensions."""
-    from megatron.bridge import AutoBridge
-    from transformers import LlamaConfig
+def begin_with_a_plain_model():
+    """Make recipes begin with a plain model of their family instead of a downloaded configuration.
 
-    plain = LlamaConfig(architectures=["LlamaForCausalLM"])
-    AutoBridge.from_hf_pretrained = classmethod(lambda cls, *_a, **_k: cls.from_hf_config(plain))
+    The overrides set all dimensions.
+    """
+    import transformers
+    from megatron.bridge import AutoBridge
+
+    def plain(cls, repository, **_named):
+        kind, architecture, values = next(row for word, *row in PLAIN_MODELS if word in repository)
+        return cls.from_hf_config(getattr(transformers, kind)(architectures=[architecture], **values))
+
+    AutoBridge.from_hf_pretrained = classmethod(plain)
 
 
 def dataset(recipe, preset):

@@ -100,14 +100,23 @@ def mesh():
 def parameter_counts(model):
     """Return the numbers of all and of trainable parameters. Copies of a weight on several ranks count once."""
     import torch
-    from megatron.core import parallel_state as state
 
-    repeats = state.get_tensor_model_parallel_rank() > 0
-    mine = [p for p in model.parameters() if not repeats or getattr(p, "tensor_model_parallel", False)]
+    mine = [p for p in model.parameters() if is_first_copy(p)]
     counts = [sum(p.numel() for p in mine), sum(p.numel() for p in mine if p.requires_grad)]
     everywhere = torch.tensor(counts, dtype=torch.int64, device=torch.cuda.current_device())
-    torch.distributed.all_reduce(everywhere, group=state.get_model_parallel_group())
+    torch.distributed.all_reduce(everywhere)
     return tuple(everywhere.tolist())
+
+
+def is_first_copy(parameter):
+    """Return whether no process with a smaller rank has a copy of the parameter."""
+    from megatron.core import parallel_state as state
+
+    if not getattr(parameter, "allreduce", True):  # experts, which other processes share than other parameters
+        return state.get_expert_data_parallel_rank() == 0
+    is_split = getattr(parameter, "tensor_model_parallel", False)
+    is_first = state.get_data_parallel_rank(with_context_parallel=True) == 0
+    return is_first and (is_split or state.get_tensor_model_parallel_rank() == 0)
 
 
 def facts(options, model, notes):

@@ -18,7 +18,8 @@ from benchmarks.values import SUBMISSION_ENGINE, Hardware, Layout, Model, Recipe
 from jax_backend import BACKEND as JAX
 from nemo_backend import BACKEND as NEMO
 from nemo_backend import bridge_planning, mlperf_planning, planning
-from nemo_backend.layout import PLACES, SIZES
+from nemo_backend.experts import COUNTED_AS_LAYERS, STAGES
+from nemo_backend.layout import EXPERT, PLACES, SIZES
 
 CONFIGS = Configs()
 SETTINGS_FILE = Path(__file__).parents[2] / "jax_backend" / "maxtext_settings.yml"
@@ -187,12 +188,18 @@ def test_every_knob_is_a_setting_of_its_engine_of_its_type_and_none_is_reserved(
 
 @pytest.mark.parametrize(("recipe", "layout"), NEMO_LAYOUTS, ids=name_of)
 def test_a_nemo_layout_holds_sizes_that_share_out_its_gpus_and_layers(recipe: Recipe, layout: Layout) -> None:
-    assert layout.knobs.keys() <= {f"{PLACES[recipe.engine]}.{size}" for size in SIZES.values()}
+    assert layout.knobs.keys() <= {EXPERT, *(f"{PLACES[recipe.engine]}.{size}" for size in SIZES.values())}
     share = NEMO.parallelism(dict(layout.knobs), layout.gpus)
     assert share.devices == layout.gpus
+    stated = {
+        name for overlay in recipe.overlays for name, value in overlay.knobs.items() if value not in (False, "null")
+    }
     for name in models_of(recipe):
         model = CONFIGS.model(name)
-        assert model.layers % (share.pipeline * share.virtual_pipeline) == 0
+        layers = model.layers + len(stated.intersection(COUNTED_AS_LAYERS))
+        assert layers % (share.pipeline * share.virtual_pipeline) == 0 or STAGES in stated
+        if model.experts:
+            assert model.experts.count % share.expert == (share.devices // share.pipeline) % share.expert == 0
         assert model.query_groups % share.tensor == model.vocabulary_size % share.tensor == 0
     if share.virtual_pipeline > 1:
         assert recipe.gradient_accumulation % share.pipeline == 0

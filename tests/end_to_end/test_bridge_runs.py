@@ -86,3 +86,22 @@ def test_only_the_named_rank_runs_under_the_profiler(interleaved: Run) -> None:
     assert "bridge_worker.py" in " ".join(json.loads(path.read_text())["program"])
     assert interleaved.result["window"]["excluded"]["profiler"] == 5
     assert "profile: nsys recorded the whole run, because a CPU cannot select steps" in interleaved.result["notes"]
+
+
+# --- models with experts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("deepseek_tiny", 2), ("gpt_oss_tiny", 1)])
+def test_a_model_with_experts_learns(start_bridge: Start, tmp_path: Path, model: str, gpus: int) -> None:
+    """Two processes have half of the experts each, and exchange tokens by all-to-all over gloo."""
+    flags = (NEMO, "--engine=bridge", f"--model={model}", f"--gpus={gpus}", "--steps=20")
+    run = finish(start_bridge(tmp_path, *flags), tmp_path)
+    assert run.code == 0, run.err
+    assert run.result["benchmark"]["routing"] == "learned"
+    parameters = flops.parameter_count(Configs().model(model))
+    assert [one["parameters"] for one in run.provenance["worker"]] == [parameters] * gpus
+    assert run.losses[0] == pytest.approx(math.log(512), abs=0.1)
+    assert run.losses[-1] < run.losses[0] - 0.5
+    balanced = [step["other_losses"] for step in run.steps if step["rank"] == 0]
+    assert all(loss["load_balancing"] > 0 for loss in balanced) if model == "deepseek_tiny" else not any(balanced)
+    assert verify(str(run.folder)).returncode == 0

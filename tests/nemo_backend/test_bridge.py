@@ -44,7 +44,9 @@ SCALES = [
 ]
 
 
-def resolved(recipe: str = TUNED, settings: dict[str, str] | None = None, **wanted: Any) -> Benchmark:
+def resolved(
+    recipe: str = TUNED, settings: dict[str, str] | None = None, model: str = "", **wanted: Any
+) -> Benchmark:
     row = CONFIGS.recipe(recipe)
     tiny = row.models[0].endswith("_tiny")
     weights = {PRETRAINED: "/checkpoints/llama3_70b"} if row.task == "lora" and not tiny else {}
@@ -52,7 +54,7 @@ def resolved(recipe: str = TUNED, settings: dict[str, str] | None = None, **want
         backend="nemo",
         engine="bridge",
         recipe=recipe,
-        model=row.models[0],
+        model=model or row.models[0],
         task=row.task,
         settings={**weights, **(settings or {})},
         **wanted,

@@ -5,6 +5,7 @@ substitutes for a GPU). An override that it refuses, ignores or replaces is a fa
 """
 
 import functools
+import itertools
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.values import EIGHT_BIT, Benchmark
+from benchmarks.values import EIGHT_BIT, Benchmark, Hardware
 from launch.environments import venvs
 from nemo_backend import BACKEND
 from nemo_backend.bridge_planning import FP8, PRETRAINED, is_benchmark_recipe
@@ -29,9 +30,9 @@ pytestmark = pytest.mark.slow(seconds=40)
 def benchmarks() -> dict[str, Benchmark]:
     found = {}
     for recipe, dtype, hardware in SCALES:
-        for layout in recipe.layouts:
-            name = f"{recipe.name} {hardware} {dtype} {layout.gpus}"
-            found[name] = resolved(recipe.name, dtype=dtype, hardware=hardware, gpus=layout.gpus)
+        for model, layout in itertools.product(recipe.models, recipe.layouts):
+            name = f"{recipe.name} {model} {hardware} {dtype} {layout.gpus}"
+            found[name] = resolved(recipe.name, model=model, dtype=dtype, hardware=hardware, gpus=layout.gpus)
     return found
 
 
@@ -45,7 +46,16 @@ def asked(name: str, benchmark: Benchmark, exchanged: dict[str, str] | None = No
         "arguments": ["--stated_model", *((exchanged or {}).get(word, word) for word in words)],
         "processes": benchmark.gpus,
         "variables": BACKEND.plan(benchmark).phases[0].environment,
+        "device": device_of(benchmark.hardware),
     }
+
+
+def device_of(hardware: Hardware) -> tuple[str, str]:
+    """Return the name and the compute capability that CUDA reports."""
+    target = hardware.compile_target
+    return hardware.device_names[
+        0
+    ] if hardware.device_names else "cpu", target.compute_capability if target else "0.0"
 
 
 CONTROLS: dict[str, tuple[str, dict[str, str], str]] = {
@@ -88,10 +98,14 @@ def facts(benchmark: Benchmark) -> dict[str, Any]:
         "pipeline": share.pipeline,
         "context": share.context,
         "virtual_pipeline": share.virtual_pipeline,
+        "expert": share.expert,
         "fp8": benchmark.settings.knobs.get(FP8, "hybrid") if benchmark.dtype in EIGHT_BIT else None,
+        "fp4": "e2m1" if benchmark.dtype == "nvfp4" else None,
         "bf16": benchmark.dtype != "fp32",
         "max_steps": benchmark.steps,
         "layers": benchmark.model.layers,
+        "experts": benchmark.model.experts.count if benchmark.model.experts else None,
+        "balanced": benchmark.routing == "balanced" if benchmark.routing else None,
         "vocabulary": benchmark.model.vocabulary_size,
         "sequence_length": benchmark.batch.sequence_length,
         "adapters": [lora.rank, lora.alpha, targets] if lora else None,

@@ -58,6 +58,7 @@ def test_lines(row: dict[str, Any]) -> None:
     assert step.loss == pytest.approx(row.get("loss"), rel=0, abs=0, nan_ok=True)
     assert step.framework_tflops_per_device == row.get("tflops")
     assert step.framework_tokens_per_second_per_device == row.get("tokens")
+    assert step.other_losses == row.get("others")
 
 
 @pytest.mark.parametrize("row", LINES["excluded"])

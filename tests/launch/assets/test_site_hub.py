@@ -52,8 +52,10 @@ def benchmark(site: Site) -> Benchmark:
 def test_what_is_wanted_is_named_by_engine_or_model() -> None:
     assert [repository.name for repository in WANTED] == [NAME]
     assert WANTED[0].gated
-    every = {repository.name for repository in site_hub.hub_repositories("nemo", "bridge", None, Configs())}
-    assert every == {NAME, "meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-70B"}
+    every = site_hub.hub_repositories("nemo", "bridge", None, Configs())
+    llamas = {"meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3.1-70B", "meta-llama/Meta-Llama-3.1-405B"}
+    assert {repository.name for repository in every if repository.gated} == {NAME, *llamas}
+    assert {repository.name for repository in every if not repository.gated} >= {"deepseek-ai/DeepSeek-V3"}
     assert site_hub.hub_repositories(None, None, None, Configs()) == []
     assert site_hub.hub_repositories("jax", None, "llama2_70b", Configs()) == []
 

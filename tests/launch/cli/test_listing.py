@@ -48,8 +48,8 @@ def test_filters() -> None:
         "nemo_llama3_small_lora",
         "nemo_tiny_lora",
     ]
-    with pytest.raises(RequestError, match="no recipe has nvfp4"):
-        listing(configs, dtype="nvfp4")
+    with pytest.raises(RequestError, match="no recipe has fp16"):
+        listing(configs, dtype="fp16")
     tray = {gpus: section(listing(configs, hardware="gb200", gpus=gpus), "recipes") for gpus in (4, 8)}
     small = [f"{backend}_llama3_small_{task}" for backend in ("jax", "nemo") for task in ("lora", "pretrain")]
     assert set(small) <= set(tray[4])
