@@ -55,18 +55,18 @@ def refusals(sides: Sequence[Side], runs: Sequence[Runs]) -> list[str]:
     found = []
     for name, side, kept in zip("AB", sides, runs, strict=True):
         if not kept:
-            reasons = list(dict.fromkeys(side.left_out.values())) or [f"no run fits {side.label}"]
-            found.append(f"{name} has no run that counts ({first_few(reasons, 1)})")
+            reasons = list(dict.fromkeys(side.left_out.values())) or [f"no run matches {side.label}"]
+            found.append(f"{name} has no comparable run ({first_few(reasons, 1)})")
         found += [f"the runs of {name} differ: {'; '.join(texts)}"] if (texts := mixed(kept)) else []
     if found:
         return found
     one, other = (kept[0].result.window.rule for kept in runs)
     if one != other:
-        return [f"they count different steps (--window={one} and --window={other})"]
+        return [f"A and B measure different steps (--window={one} and --window={other})"]
     routing, other_routing = (kept[0].benchmark.routing for kept in runs)
     if routing and other_routing and routing != other_routing:
         return [
-            f"their routers differ ({routing} and {other_routing}), so their experts process other numbers of tokens"
+            f"the routers of A and B differ ({routing} and {other_routing}), and therefore also the tokens per expert"
         ]
     return _unproven_pgle(*runs)
 
@@ -87,7 +87,7 @@ def _unproven_pgle(a: Runs, b: Runs) -> list[str]:
         return []
     for run in (*a, *b):
         if run.benchmark.instruments.pgle != "off" and not (run.result.pgle and run.result.pgle.seen.applied):
-            seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not mention it"
+            seen = run.result.pgle.seen.reason if run.result.pgle else "the result does not mention PGLE"
             asked = run.benchmark.instruments.pgle
             return [f"--pgle={asked} was not applied in {run.name}, so it cannot explain a difference: {seen}"]
     return []

@@ -26,7 +26,7 @@ MOST_VALUES = 3
 # kind of difference -> its name in the plural, its weight, and why it affects the speed
 KINDS: dict[str, tuple[str, float, str]] = {
     "slowdown": ("slowdown on purpose", 130, "every step was slowed on purpose"),
-    "request": ("request", 104, "the work of a step differs, or the way it is done"),
+    "request": ("request", 104, "a step does different work, or does it in a different way"),
     "setting": ("settings of the backend", 90, "it changes what each step computes or sends"),
     "profile for PGLE": ("profile for PGLE", 86, "it schedules computation and communication in every step"),
     "XLA flag": ("XLA flags", 84, "it changes how XLA compiles the step"),
@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[str, float, str]] = {
     "layout": ("layout reported by the framework", 72, "devices share the work differently"),
     "program": ("program of the step", 66, "a setting, an argument or code changed the compiled program"),
     "node": ("nodes", 60, "nodes differ in clocks, cooling and place in the network"),
-    "machine": ("machines", 58, "the machine feeds the devices or, on a CPU, is the device"),
+    "machine": ("machines", 58, "a machine feeds data to its GPUs, or trains on its own CPU"),
     "version": ("versions", 45, "a package that training uses"),
     "environment": ("environment variables", 40, "a library may read it"),
     "Stepmark": ("version of Stepmark", 22, "it contains the programs that train and measure"),
@@ -46,7 +46,7 @@ SPECIAL: tuple[tuple[str, str, float, str], ...] = (
     ("request", r"backend|engine", 112, "another framework"),
     ("request", r"data", 62, "the time to load data may differ, and the loss differs"),
     ("request", r"site", 55, "sites have different networks and settings"),
-    ("request", r"window|steps", 48, "different steps are measured, and step times settle over time"),
+    ("request", r"window|steps", 48, "different steps are measured, and step times can drift"),
     (
         "version",
         r"jax|jaxlib|jax-cuda.*|libtpu|torch|triton|transformer[-_]engine.*|maxtext|nemo[-_]toolkit|nemo|megatron.*|"
@@ -170,7 +170,7 @@ def _of_kind(kind: str, a: Sequence[dict[str, str]], b: Sequence[dict[str, str]]
         special = (row[2:] for row in SPECIAL if row[0] == kind and re.fullmatch(row[1], name, re.IGNORECASE))
         weight, why = next(special, KINDS[kind][1:])
         if len(set(one)) > 1 or len(set(other)) > 1:
-            weight, why = DOUBT * weight, f"{why}; but it varies within a side"
+            weight, why = DOUBT * weight, f"{why}; but runs of the same side differ as well"
         yield _cause(weight, kind, name, _values(one), _values(other), why)
 
 
@@ -200,12 +200,12 @@ def _moved_by(measure: Measure, weight: float, a: list[float], b: list[float], s
         return None
     why = f"{'higher' if other > one else 'lower'} in B"
     if slower is None or abs(slower) < LEAST_EFFECT:
-        weight, why = DOUBT * weight, f"{why}, without a difference in speed"
+        weight, why = DOUBT * weight, f"{why}, but the step times hardly differ"
     else:
         fits = ((size > 0) == (measure.faster > 0)) == (slower < 0)
         step = f"a step that is {abs(math.expm1(slower)):.1%} {'slower' if slower > 0 else 'faster'}"
-        weight, why = weight * (1 if fits else DOUBT), f"{why}: {'fits' if fits else 'does not fit'} {step}"
+        weight, why = weight * (1 if fits else DOUBT), f"{why}, which {'fits' if fits else 'does not fit'} {step}"
     if min(len(a), len(b)) > 1 and max(a) >= min(b) and max(b) >= min(a):
-        weight, why = DOUBT * weight, f"{why}; but it varies within a side"
+        weight, why = DOUBT * weight, f"{why}; but runs of the same side differ as well"
     texts = [f"{value:.4g} {measure.unit}".strip() for value in (one, other)]
     return _cause(weight, measure.kind, measure.name, texts[0], texts[1], why)

@@ -30,7 +30,7 @@ def compared_metrics(a: Runs, b: Runs) -> list[ComparedMetric]:
     work = _other_work(a[0], b[0])
     other_batch = _unequal("global batch", *(run.benchmark.batch.global_batch_size for run in (a[0], b[0])))
     batch = f"they differ in {other_batch}" if other_batch else None
-    step = f"{batch}: a step holds more tokens on one side; see tokens/s" if batch else None
+    step = f"{batch}, so a step of one side has more tokens; compare tokens/s instead" if batch else None
     ends = sorted({run.benchmark.steps for run in (*a, *b)})
     other_end = f"the runs end at different steps: {', '.join(map(str, ends))}" if len(ends) > 1 else None
     other_data = _unequal("data", a[0].benchmark.data, b[0].benchmark.data)
@@ -66,11 +66,11 @@ def _other_work(a: ComparedRun, b: ComparedRun) -> str | None:
     one, other = a.result.benchmark, b.result.benchmark
     found = [_unequal(name.replace("_", " "), getattr(one, name), getattr(other, name)) for name in names]
     if not found[0] and (dimensions := other_dimensions(a.benchmark.model, b.benchmark.model)):
-        found.append(f"model of the same name ({dimensions})")
+        found.append(f"dimensions of the model ({dimensions})")
     if a.benchmark.lora != b.benchmark.lora and a.benchmark.task == b.benchmark.task:
         found.append("LoRA adapters (rank, alpha, dropout or targets)")
     why = ", ".join(filter(None, found))
-    return f"they differ in {why}, so a token is different work" if why else None
+    return f"they differ in {why}, so a token needs different work" if why else None
 
 
 def other_dimensions(a: Model, b: Model) -> str | None:
@@ -98,7 +98,7 @@ def _utilisation(name: str, a: Runs, b: Runs, read: Callable[[ComparedRun], Sequ
     refused = None
     if shared is None:
         firsts = [next(iter(found[place]), "none") for place in (0, len(a))]
-        refused = f"no convention and peak in common: A: {firsts[0]}; B: {firsts[1]}"
+        refused = f"no common FLOP convention and peak (A: {firsts[0]}; B: {firsts[1]})"
     return ComparedMetric(name, "%", percent, refused, step_time=-1, note=shared or "")
 
 

@@ -75,7 +75,7 @@ class Sides:
         if is_filter(text):
             folders = [RunFolder(self._output_dir / run.path) for run in self._index.select(conditions_of(text))]
             if not folders:
-                what, where = f"no run fits {text}", str(self._output_dir)
+                what, where = f"no run matches {text}", str(self._output_dir)
                 raise RequestError(what, where=where, next_command=self.list_command())
         else:
             folders = [folder for name in text.split(",") for folder in self._named(name.strip())]

@@ -148,14 +148,14 @@ def collectives_grid(schedule: Schedule) -> Grid:
     ]
     titles = [
         "collective", "axis", "part", "overlap", "#instructions", "#per step", "#sent per step",
-        "between start and done, mean",
+        "mean number between start and done",
     ]  # fmt: skip
     hidden = sum(one.hidden for one in found)
-    heading = f"collectives: {hidden} of {len(found)} have a matmul or attention between their start and their done"
+    heading = f"collectives: {hidden} of {len(found)} have a matmul or attention between start and done"
     return Grid(heading, titles, rows)
 
 
 def time_grid(times: Breakdown) -> Grid:
     rows = [(what, f"{share:.1%}") for what, share in times.shares.items()]
-    heading = "where the time of a step goes: modelled with published rates, not a prediction"
+    heading = "parts of a step's time, modelled with published rates (not a prediction)"
     return Grid(heading, ["spent on", "#share"], rows)

@@ -10,7 +10,7 @@ from benchmarks.values import Benchmark, Value
 
 NOTES = [
     "The memory excludes NCCL's buffers, CUDA graphs, fragmentation and the optimizer's temporary buffers.",
-    "A trace measures neither time nor overlap. Attention counts as unmasked.",
+    "A trace measures neither time nor overlap. The FLOPs of attention ignore its mask.",
 ]
 
 

@@ -48,7 +48,7 @@ MESSAGE_LINES = 5  # the most lines of an error's message
 SOON_SECONDS = 60.0
 # Findings about a log that shows neither an error nor the end of training, and their texts.
 STOPPED, NO_STEP, NO_END = "stopped_early", "no_step", "no_end"
-TEXTS = {NO_STEP: "the log has no step", NO_END: "the log has steps, but no end of training"}
+TEXTS = {NO_STEP: "the log has no step", NO_END: "the log has steps, but does not show the end of the training"}
 NOT_AFTER_THE_END = "nccl_timeout"  # a rank that waits in a collective has not finished
 ANY_YEAR = 2000  # the year of stamps without a year; such stamps are only compared within one log
 

@@ -19,13 +19,13 @@ def headline(found: Diagnosis) -> str:
     read = f"{plural(found.files, 'log')}, {bytes_text(found.bytes)}"
     warnings = f", {plural(len(found.warnings), 'warning')}" if found.warnings else ""
     if found.first is not None and found.first.kind == "begin":
-        return f"{read}: no error and no end of training{warnings}"
+        return f"{read}: no error, but the training did not reach its end{warnings}"
     if found.failed:
         return f"{read}: failed" if found.entries else f"{read}: the run failed, and its logs do not show the reason"
     if found.ended_well:
         return f"{read}: ended well{warnings}"
-    steps = f" in {found.steps:,} lines of steps" if found.steps else ""
-    return f"{read}: found no error{steps}{warnings}"
+    steps = f" ({plural(found.steps, 'step')})" if found.steps else ""
+    return f"{read}: no error found{steps}{warnings}"
 
 
 def rows(found: Diagnosis) -> Rows:

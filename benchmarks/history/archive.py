@@ -146,7 +146,7 @@ def unpack(archive: Path, target: Path) -> UnpackResult:
         data = read(target / SUMS)
         lines = [_SUM.fullmatch(line) for line in data.decode().splitlines()]
         if not lines or not all(lines):
-            raise ValueError(f"{SUMS} has no file of a run, or an invalid line")
+            raise ValueError(f"{SUMS} lists no file of a run, or has an invalid line")
         sums = {line[2]: line[1] for line in lines if line}
     except FileNotFoundError:
         return UnpackResult(None, [f"{SUMS} is missing"])

@@ -76,7 +76,7 @@ def parse_condition(text: str, flag: str = "where", example: str = EXAMPLE) -> C
     wrong = next(filter(None, (_value_error(name, value) for value in values)), "")
     if not wrong and sign not in ("=", "!="):
         if KEYS[name].kind not in ("number", "date", "order"):
-            wrong = f"{name} is a word without an order, so use = or !="
+            wrong = f"the values of {name} have no order, so use = or !="
         elif len(values) > 1:
             wrong = "use one value; only = and != accept several"
     if wrong:

@@ -110,7 +110,7 @@ class Index:
         """Return the folders that did not become rows, each with the reason."""
         found = self._rows.execute("SELECT path, reason FROM folders WHERE reason IS NOT NULL").fetchall()
         copies = self._rows.execute("SELECT path, copy_of FROM runs WHERE copy_of IS NOT NULL")
-        found += [(path, f"a copy of {first}, which counts once") for path, first in copies]
+        found += [(path, f"a copy of {first}; Stepmark counts this run only once") for path, first in copies]
         return [Problem(folder=path, reason=reason) for path, reason in sorted(found)]
 
     # --- updating the index ---

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> NoReturn:
     nsys = shutil.which("nsys")
     if nsys is None:
         print(
-            f"under_nsys: nsys must record rank {rank}, but {platform.node()} does not have nsys\n"
+            f"under_nsys: nsys must record rank {rank}, but {platform.node()} does not have the program 'nsys'\n"
             f"  where: PATH={os.environ.get('PATH', '')}\n"
             "  why:   the environment or container of this phase does not include Nsight Systems; install "
             "nsight-systems-cli,\n         add its folder to PATH, or pass --profile=none",
@@ -54,10 +54,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     cut = argv.index("--")  # the program's own arguments may contain another `--`
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", required=True, type=ranks_of, help="such as 0,1,8-15")
-    parser.add_argument("--output", required=True, help="report without extension; %%q{NAME} becomes NAME's value")
+    parser.add_argument("--output", required=True, help="path of the report; %%q{NAME} is replaced with NAME's value")
     parser.add_argument("--gpu_metrics", action="store_true", help="sample the GPUs' counters, once per node")
     parser.add_argument("--cpu", action="store_true", help="sample the CPUs too")
-    parser.add_argument("--whole_run", action="store_true", help="record from start to end, without CUDA")
+    parser.add_argument("--whole_run", action="store_true", help="record the whole run, but no CUDA activity")
     options = parser.parse_args(argv[:cut])
     options.program = argv[cut + 1 :]
     return options

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 ENOUGH_TO_SEE_TRAINING = 4
-RANDOM_WEIGHTS = "the frozen weights are random: no checkpoint was read, and the step time does not depend on them"
+RANDOM_WEIGHTS = "the frozen weights are random (no checkpoint was read), which does not affect the step time"
 
 
 class EventFile:
@@ -151,7 +151,7 @@ class AdapterProof:
         if changed:
             self._fail(changed, frozen, "frozen weights changed")
         if gone:
-            self._fail(gone, self._before["frozen"], "frozen weights are gone")
+            self._fail(gone, self._before["frozen"], "frozen weights are missing after training")
         self.notes.append(
             f"adapters on rank {self._rank}: {len(adapters) - len(unchanged)} of {len(adapters)} tensors changed; "
             f"{len(changed) + len(gone)} of {len(frozen)} frozen tensors changed"
@@ -190,8 +190,8 @@ class Slowdown:
     def notes(self):
         if not self._steps:
             return []
-        longer = f"{self._own:.3g} s without it took {self._took:.3g} s"
-        return [f"--inject_slowdown={self.fraction:g}: {self._steps} steps of {longer}"]
+        longer = f"from {self._own:.3g} s to {self._took:.3g} s"
+        return [f"--inject_slowdown={self.fraction:g} increased the time of {self._steps} steps {longer}"]
 
 
 def slowdown(options):

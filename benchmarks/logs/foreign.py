@@ -134,8 +134,8 @@ def _timed(steps: list[Step], workload: Workload) -> tuple[list[Step], str]:
         for step, seconds in by_rate
     ]
     return timed, (
-        "the log has no step times, so each is computed from the printed rate and the flags: the log cannot confirm "
-        "the flags"
+        "the log has no step times, so Stepmark computes them from the printed rates and the flags, which the log "
+        "therefore cannot confirm"
     )
 
 
@@ -214,7 +214,7 @@ def _other_flops_than_the_log(found: Attribution | None) -> list[str]:
     if found is None or 1 / REFUTED < found.ratio < REFUTED:
         return []
     asked = "check model, GPUs, global batch and sequence length"
-    return [f"the log's TFLOP/s are {found.ratio:.2g} times those from the flags: {asked}"]
+    return [f"the log's TFLOP/s are {found.ratio:.2g} times the TFLOP/s that the flags imply: {asked}"]
 
 
 def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> list[str]:
@@ -226,7 +226,7 @@ def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> li
     ratio = min((printed / one.percent for one in entries), key=lambda one: abs(math.log(one)))
     if 1 / REFUTED < ratio < REFUTED:
         return []
-    return [f"the log's MFU is {ratio:.2g} times the nearest of these: its peak differs, or the flags are wrong"]
+    return [f"the log's MFU is {ratio:.2g} times Stepmark's nearest MFU: it uses another peak, or a flag is wrong"]
 
 
 def _half_a_digit(value: float, resolution: Resolution) -> float:
@@ -239,8 +239,8 @@ def _stride_notes(steps: Sequence[Step]) -> list[str]:
     if every == 1:
         return []
     return [
-        f"the log has one line every {every} steps: if a line is the mean of its steps (Megatron, NeMo), the "
-        "interval is that of the means, and the spread of single steps is unknown"
+        f"the log has one line for every {every} steps: if a line is their mean (Megatron, NeMo), the 95% interval "
+        "describes these means, and the spread of single steps is unknown"
     ]
 
 

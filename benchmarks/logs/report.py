@@ -47,7 +47,7 @@ def outcome_of(
     )
     if not steps:
         why = log_format.no_seconds
-        reasons = [f"no step of the log has seconds{why and ': ' + why}"]
+        reasons = [f"no step of the log has a step time{why and ': ' + why}"]
         result = msgspec.structs.replace(result, status="invalid", reasons=reasons, notes=[])
     return Outcome(result, _nearest(result, workload, window, log_format, configs_root))
 
@@ -123,7 +123,7 @@ class Report(NamedTuple):
 
     def _why_no_seconds(self) -> str | None:
         without = any(step.seconds is None for steps in self.log.attempts for step in steps)
-        return (self.log_format.no_seconds or "the line of the step has no seconds") if without else None
+        return (self.log_format.no_seconds or "the line of the step has no step time") if without else None
 
     def table(self) -> str:
         """Return the text for the screen: a line per attempt, the excluded and skipped lines, and the result."""
@@ -142,14 +142,14 @@ class Report(NamedTuple):
         lines += [f"seconds: {self.log_format.seconds_are}"] if self.log_format.seconds_are else []
         why = self._why_no_seconds()
         lines += [f"steps without seconds: {why}"] if why else []
-        lines.append(f"duplicates: {self.log.duplicates} (further reports of the same steps)")
+        lines.append(f"duplicates: {self.log.duplicates} (more lines for the same steps)")
         lines.append(f"skipped lines: {len(skipped)}")
         lines += [f"  line {one.line}: {one.reason}" for one in skipped[:SHOWN_LINES]]
         if len(skipped) > SHOWN_LINES:
             lines.append(f"  and {len(skipped) - SHOWN_LINES} more (--json has all)")
         if self.other_formats:
             names = ", ".join(self.other_formats)
-            lines.append(f"other formats: {names} (their part of the log was not read)")
+            lines.append(f"other formats: {names} (lines in these formats were not read)")
         for number, story in enumerate(self.stories or [], start=1):
             from benchmarks.mlperf.run_report import report_lines
 

@@ -186,7 +186,7 @@ class TemplateFormat(LineFormat):
         self._more = [Template(text) for text in facts.more]
         begins = Template(facts.begins, begins=True) if facts.begins else self._lines[0].beginning()
         if not begins.anchor:
-            raise RequestError("the template has no word to search for", where=f"'{begins.text}'")
+            raise RequestError("the template has no literal word to search for", where=f"'{begins.text}'")
         self.word = begins.anchor
         self.begins = begins.around_anchor
         self.start_lines = [
@@ -320,7 +320,7 @@ def format_of_pattern(text: str, head: bytes = b"") -> TemplateFormat:
         source="",
         date="",
         line=text,
-        seconds_are="the time that the pattern names" if timed else "",
+        seconds_are="the step time in the field that the pattern names" if timed else "",
         no_seconds="" if timed else "the pattern has no {seconds} or {milliseconds}",
         seconds_resolution=_last_digit(first, "seconds") or _last_digit(first, "milliseconds") / 1000,
         rate_resolution=max((_last_digit(first, name) for name in PRINTED_RATES), default=0.0),

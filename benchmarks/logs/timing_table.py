@@ -73,7 +73,7 @@ def find_logs(places: Sequence[Path]) -> tuple[list[Path], list[Row]]:
         if not place.exists():
             raise RequestError(
                 f"'{printable(str(place))}' does not exist",
-                where=f"the folder of logs, from {Path.cwd()}",
+                where=f"the folder of logs, relative to {Path.cwd()}",
                 next_command="python launch/report.py timing --window=35-44 results",
             )
         found |= set(log_files(place, errors.append))
@@ -109,9 +109,9 @@ def row_of_log(path: str, format_name: str, log: ReadLog, rule: str, no_seconds:
     reached = max(step.step for step in steps)
     reasons = [f"loss not finite in {diverged} of {len(counted)} steps"] if diverged else []
     if missing:
-        reasons.append(f"reached step {reached}, but the window lacks {plural(missing, 'step')}")
+        reasons.append(f"reached step {reached}; missing in the window: {plural(missing, 'step')}")
     elif not counted:
-        reasons.append(f"reached step {reached}; the window has no counted step")
+        reasons.append(f"reached step {reached}, but no step of the window counts")
     if no_seconds and not counted:
         reasons.append(no_seconds)
     if log.begun > 1:

@@ -62,8 +62,8 @@ def visible(gpus: Sequence[MachineGpu], variable: str | None, in_bus_order: bool
     words = [word.strip() for word in variable.split(",")]
     if any(map(str.isdigit, words)) and not in_bus_order and len({gpu.name for gpu in gpus}) > 1:
         return MachineGpus(
-            why_none=f"{VISIBLE}={variable} is ambiguous, because CUDA counts the fastest GPU first and the GPUs "
-            "differ: use their UUIDs, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            why_none=f"{VISIBLE}={variable} is ambiguous, because the GPUs differ and CUDA gives number 0 to the "
+            "fastest one: use UUIDs, or export CUDA_DEVICE_ORDER=PCI_BUS_ID"
         )
     named: list[MachineGpu] = []
     for word in words:

@@ -122,7 +122,7 @@ def table(found: PeakMeasurement, hardware: Hardware, title: str) -> list[str]:
     for label, published in (("published achievable", hardware.achievable), ("datasheet", hardware.peaks)):
         if published:
             shares = (_share(one.tflops, published.get(dtype)) for dtype, one in peaks.items())
-            rows.append((label, "and the measured share", *shares))
+            rows.append((label, "peak (measured share)", *shares))
     return [f"{device} · {title}", *columns(rows), *(f"  {line}" for line in _remarks(found, hardware))]
 
 
@@ -142,7 +142,7 @@ def _remarks(found: PeakMeasurement, hardware: Hardware) -> list[str]:
     lines += report.notes
     if report.platform == "cpu":
         if rows < ROWS:
-            lines.append(f"matmuls of {rows} rows (--tokens) instead of the {ROWS} tokens of a sequence")
+            lines.append(f"the matmuls have only {rows} rows (--tokens), but a sequence has {ROWS} tokens")
         lines.append("with --gpus=N, N virtual devices share this CPU, and the peak of each is 1/N of these peaks")
     for dtype, peak in found.peaks.items():
         if peak.spread is not None and peak.spread > WIDE_SPREAD:

@@ -102,7 +102,7 @@ def _who_failed_first(
     found = [f"rank {first.rank}{where} {how}{'' if reached is None else _last(reached, first.rank)}"]
     others = sum(not _went_well(one, ends) for one in ended) - 1
     if others > 0:
-        found.append(f"{others} other rank{'s were' if others > 1 else ' was'} ended after it")
+        found.append(f"{others} other rank{'s were' if others > 1 else ' was'} ended later")
     return found
 
 

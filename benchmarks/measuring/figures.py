@@ -145,7 +145,7 @@ def _complaints(rule: str, marked: list[Step], counted: list[Step]) -> list[str]
         found.append("no step of the run is in the window")
     artefacts = sum(step.excluded_because == ARTEFACT for step in marked)
     if artefacts > MOST_ARTEFACTS * (artefacts + len(counted)):
-        found.append(f"{artefacts} steps are artefacts and {len(counted)} count, so the step times cannot be right")
+        found.append(f"{artefacts} steps are artefacts, only {len(counted)} count: the step times cannot be right")
     return found
 
 

@@ -90,7 +90,7 @@ def _target_rows(result: Result) -> Rows:
     rows = [("target", target)]
     if outcome.seconds is not None:
         word = "to train" if outcome.status == "success" else "until then"
-        init = "" if outcome.init_seconds is None else f"; {outcome.init_seconds:.1f} s of init before"
+        init = "" if outcome.init_seconds is None else f"; {outcome.init_seconds:.1f} s of initialization before"
         rows.append((word, f"{duration_text(outcome.seconds)}{f': {parts}' if parts else ''}{init}"))
     return rows
 
@@ -118,7 +118,7 @@ def speed_rows(result: "Result | ForeignResult") -> Rows:
         effective = result.tokens_per_second_effective
         shown = count_text(effective) if effective is not None else "unknown"
         at_median = f"{count_text(result.tokens_per_second)} at the median"
-        rows.append(("tokens/s", f"{at_median}; {shown} effective (mean over median {excess})"))
+        rows.append(("tokens/s", f"{at_median}; {shown} effective (mean step vs. median {excess})"))
     if not result.mfu:
         return [*rows, ("MFU", "unknown: " + result.null_because["mfu"])]
     rows.append(("MFU", mfu_text(result.mfu)))

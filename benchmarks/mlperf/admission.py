@@ -84,7 +84,7 @@ def _evaluations(asked: Benchmark, rules: MlperfBenchmark, submission: Submissio
         yield BrokenRule(
             "first evaluation",
             f"the first evaluation, at step {first.step}, is after the last step, {asked.steps}",
-            f"{_batch_text(asked)}; evaluations are {first.steps_apart} steps apart, {first.skipped} skipped:"
+            f"{_batch_text(asked)}; evaluations are {first.steps_apart} steps apart, {first.skipped} are skipped:"
             f" ({first.skipped} + 1) x {first.steps_apart} = {first.step} > {last} {asked.steps}",
             f"{last} of {first.step} or more, because a run without an evaluation cannot reach the target",
         )
@@ -124,7 +124,7 @@ def _reference(
             "steps",
             f"{trained:,} samples are too few to converge",
             f"{name} {asked.steps} x {batch} = {trained:,}; the reference needs {reference.samples:,.0f} samples"
-            f" (standard deviation {reference.stdev:,.0f}), at least {least:,.0f} in any run",
+            f" (standard deviation {reference.stdev:,.0f}), and no run needs fewer than {least:,.0f}",
             f"{name} of {math.ceil(reference.samples / batch)} or more",
         )
     fixed = rules.optimizer.decay_and_warmup_steps is not None
@@ -147,7 +147,7 @@ def configuration_rows(
     """Return one row for each number of the configuration that MLPerf has rules for."""
     batch = asked.batch.global_batch_size
     first, found = first_evaluation(rules, batch, _interval(asked, submission)), expected(points, batch)
-    reference = f"none at a batch of {batch}: the points are {', '.join(str(point.batch) for point in points)}"
+    reference = f"no point at a batch of {batch}, only at {', '.join(str(point.batch) for point in points)}"
     if found is not None:
         how = "" if len(found.between) == 1 else f", interpolated between {found.between[0]} and {found.between[1]}"
         reference = f"{found.samples:,.0f} samples to converge (standard deviation {found.stdev:,.0f}){how}"
@@ -156,7 +156,7 @@ def configuration_rows(
         ("division", division_of(asked)),
         ("GPUs", f"{asked.nodes} x {asked.gpus // asked.nodes} = {asked.gpus}"),
         ("global batch", _batch_text(asked)),
-        ("evaluations", f"every {first.steps_apart} steps, {first.skipped} skipped: first at step {first.step}"),
+        ("evaluations", f"every {first.steps_apart} steps; the first at step {first.step} ({first.skipped} skipped)"),
         ("reference", reference),
     ]
     if submission.knobs.max_steps is not None:

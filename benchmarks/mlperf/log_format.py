@@ -22,7 +22,7 @@ class MllogFormat:
     """`:::MLLOG {json}` lines, either in a separate file or in the output of a job."""
 
     name = "mllog"
-    seconds_are = "the mean of the steps since the previous line, by its timestamps, without evaluations"
+    seconds_are = "the mean of the steps since the previous line, from the lines' timestamps, without evaluations"
     no_seconds = "no line before these steps gives the time at which they began"
     prints_loss = True
 

@@ -115,7 +115,7 @@ def _evaluations(report: RunReport) -> str:
 def _apart_lines(apart: TimeToTrain, evaluations: int) -> list[str]:
     """Return lines with the parts of the time to train and their shares. The parts add up to the total."""
     if not apart.divided:
-        return [f"time to train {apart.total_seconds:.3f} s; the log marks no blocks, so its parts are not known"]
+        return [f"time to train {apart.total_seconds:.3f} s; its parts are unknown, because the log marks no blocks"]
     steps = "" if apart.seconds_per_step is None else f"{apart.steps} steps x {apart.seconds_per_step:.4g} s"
     rows = [
         ("training", apart.training_seconds, steps),

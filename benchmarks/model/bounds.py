@@ -226,7 +226,7 @@ def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: floa
     parts = []
     for one in moved:
         factor = one.actual_factor
-        more = "" if factor == 1 else f"; the framework moves {factor:.3g} x as much"
+        more = "" if factor == 1 else f"; the framework moves {factor:.3g} times this size"
         for link, size in one.bytes_by_link.items():
             if not size:
                 continue

@@ -93,27 +93,27 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
         return Estimate(seconds=None, why_none=f"no run on a {platform} device is published")
     rows = [row for row in rows if is_comparable(row, asked.model, asked.routing, configs)]
     if not rows:
-        why = f"no run of {asked.model.name} with {asked.routing} routing is published"
-        return Estimate(seconds=None, why_none=why)
+        return Estimate(None, why_none=f"no run of {asked.model.name} with {asked.routing} routing is published")
     row = nearest_row(_traits(asked), asked.gpus, rows, configs)
     unlike = unlike_traits(_traits(asked), row_traits(row, configs))
     kinds = [kind for kind, _ in unlike]
     backend = find_backend(row.backend)
     needed = {*BATCH, *SETTINGS.get((asked.engine, asked.task), {}), *find_backend(asked.backend).layout_settings}
     settings = sorted({*asked.settings.overrides} - needed)  # layout and batch are compared by themselves
-    pgle = ["PGLE in the row, --pgle=off here"] if row.pgle and asked.instruments.pgle == "off" else []
-    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs in the row, {asked.gpus} here"]
+    off = asked.instruments.pgle == "off"
+    pgle = ["PGLE in the published row, --pgle=off in this request"] if row.pgle and off else []
+    scale = [] if row.gpus == asked.gpus else [f"{row.gpus} GPUs in the published row, {asked.gpus} in this request"]
     differs = [words for _, words in unlike] + scale + pgle + [f"--set={name}" for name in settings]
     ratio = 1.0
     if kinds or settings or found.seconds is not None:
         try:
             benchmark = as_benchmark(row, configs, backend)
         except RequestError as error:
-            return Estimate(seconds=None, why_none=f"the nearest row, {row.name}, cannot be resolved: {error.what}")
+            return Estimate(seconds=None, why_none=f"the published row {row.name} cannot be resolved: {error.what}")
         storage = backend.storage(benchmark)
         if find_backend(asked.backend).storage(asked).writes_attention_scores and not storage.writes_attention_scores:
-            differs.append("fused attention in the row, unfused here")  # no row shows how much slower that is
-            why = f"the nearest row, {row.name}, uses fused attention, but this run does not"
+            differs.append("fused attention in the published row, unfused in this request")  # no row has both
+            why = f"the nearest published row, {row.name}, uses fused attention, but this run does not"
             return Estimate(seconds=None, why_none=why, row=row.name, source=row.citation, differs=differs)
         other = bound(benchmark, storage)
         unknown = [*found.unknown, *other.unknown]
@@ -159,7 +159,7 @@ def nearest_row(traits: Traits, gpus: int, rows: Sequence[Reference], configs: C
 def unlike_traits(ours: Traits, theirs: Traits) -> list[tuple[str, str]]:
     """Return the kind of each difference, with a text that names both sides."""
     pairs = zip(KINDS, theirs, ours, strict=True)
-    return [(kind, f"{kind} {there} in the row, {here} here") for kind, there, here in pairs if there != here]
+    return [(kind, f"{kind}: {a} in the published row, {b} in this request") for kind, a, b in pairs if a != b]
 
 
 def _traits(asked: Benchmark) -> Traits:

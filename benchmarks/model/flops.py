@@ -315,7 +315,7 @@ class Convention(Value, frozen=True):
         return task in self.tasks and self.models in ("all", "llamas" if is_llama(model) else "others")
 
 
-CAUSAL = "6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 6 L a d s: the attention core halved"
+CAUSAL = "6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 6 L a d s: half of the attention matrix, as with a causal mask"
 
 # The first convention that fits a task and a model is shown first.
 CONVENTIONS: dict[str, Convention] = {
@@ -323,7 +323,7 @@ CONVENTIONS: dict[str, Convention] = {
     for convention in (
         Convention(
             name="recipe",
-            formula="6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 12 L a d s: attention over the whole square",
+            formula="6 (L (2 h a d (1 + g/a) + 3 h f) + V h) + 12 L a d s: the full attention matrix, without a mask",
             source="NVIDIA dgxc-benchmarking Llama pretraining recipes, after Narayanan et al. 2021",
             tasks=("pretrain",),
             flops_per_token=_recipe,
@@ -331,8 +331,8 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="causal",
-            formula=f"{CAUSAL}; with experts, all matmuls: active experts, routers, MTP modules with their head",
-            source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge; with experts, Stepmark's own sum",
+            formula=f"{CAUSAL}; with experts, the active experts, the routers and MTP modules with their head",
+            source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge; with experts, Stepmark",
             tasks=("pretrain",),
             flops_per_token=_causal,
             attention_share=0.5,
@@ -375,7 +375,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="megatron_core",
-            formula="bridge, with attention over the whole sequence in layers with a window",
+            formula="bridge, but layers with a sliding window also attend to the whole sequence",
             source="Megatron-Core 0.19.2, megatron/training/training.py",
             tasks=("pretrain",),
             flops_per_token=_megatron_core,
@@ -386,7 +386,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="bridge_0_4",
-            formula="megatron_core, with two of the three matrices of GPT-OSS's experts",
+            formula="megatron_core, but only two of the three matrices in each expert of GPT-OSS",
             source="Megatron-Bridge up to 0.4, corrected on 2026-05-28 by #3947 (baa0259bd)",
             tasks=("pretrain",),
             flops_per_token=_bridge_0_4,

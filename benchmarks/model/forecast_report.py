@@ -153,7 +153,7 @@ def scaling_lines(points: Sequence[ScalePoint]) -> list[str]:
         speed = "-" if point.tokens_per_second is None else count_text(point.tokens_per_second)
         efficiency = "-" if point.efficiency is None else f"{point.efficiency:.1%}"
         times = [_dash(point.bound_seconds), _dash(point.estimate_seconds)]
-        layout = point.layout if point.of_recipe else f"{point.layout} (not the recipe's)"
+        layout = point.layout if point.of_recipe else f"{point.layout} (not the recipe's layout)"
         row = (str(point.gpus), str(point.global_batch_size), layout, memory, *times, speed, efficiency)
         table.append(row)
     basis = next((point.basis for point in points if point.basis), "")
@@ -191,11 +191,11 @@ def _spread(hours: float, error: EstimateError | None) -> str:
 
 def ranking_lines(ranking: Ranking, benchmark: Benchmark, top: int) -> list[str]:
     counted = f"{ranking.tried} tried, {ranking.refused} refused, {ranking.too_large} too large"
-    lines = [f"layouts by {ranking.by}, of the same global batch {benchmark.batch.global_batch_size} ({counted})"]
+    lines = [f"layouts with global batch {benchmark.batch.global_batch_size}, sorted by {ranking.by} ({counted})"]
     if not ranking.layouts:
         return [*lines, "  no layout fits: use more GPUs (--gpus) or a smaller batch (--set=global_batch_size)"]
     if ranking.by == "bound":
-        lines.append(f"  sorted by bound; those within {CLOSE:.0%} of the shortest are sorted by traffic")
+        lines.append(f"  layouts within {CLOSE:.0%} of the shortest bound are sorted by traffic")
     for one in ranking.layouts[:top]:
         mark = "   <- as requested" if is_same_layout(one, benchmark) else ""
         batch = f"MBS{one.micro_batch_size} GA{one.gradient_accumulation}"

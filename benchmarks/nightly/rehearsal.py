@@ -40,15 +40,15 @@ class Act(NamedTuple):
 ACTS = (
     *(Act("too few nights to judge", percent) for percent in HISTORY),
     Act("nothing changed", 0.06),
-    Act("one slow run; its re-runs are as usual", 1.2),
-    Act("one slow run; no re-runs are left", 2.9, ()),
+    Act("one slow run; its re-runs are not slow", 1.2),
+    Act("one slow run, and no re-run is left", 2.9, ()),
     Act("the run fails", 0.0, status="failed"),
     Act("the run ends, but is invalid", 0.0, status="invalid"),
     Act("every run is 5% slower", 5.0, SLOW),
-    Act("the next night too", 5.1, SLOW),
+    Act("the next night is slow too", 5.1, SLOW),
     Act("back to the usual speed", 0.05),
     Act("every run is 5% faster", -5.0, FAST),
-    Act("after ten nights that differ by 8%", 5.0, SLOW, noise=NOISY),
+    Act("a slow night after ten that vary by 8%", 5.0, SLOW, noise=NOISY),
 )
 
 

@@ -25,7 +25,7 @@ from benchmarks.verdict import Verdict
 SHOWN_LEFT_OUT = 4
 USUAL_PLACE = "results"  # the default of --output_dir
 NO_VERDICT = "no verdict yet"
-COMPARED = "compare.py may show other figures, because it uses every run of this night and of earlier nights"
+COMPARED = "compare.py may show different figures, because it uses every run of this night and of earlier nights"
 HEAD = ("CELL", "FIGURE", "NOW", "BASELINE", "CHANGE (90% INTERVAL)", "VERDICT")
 
 
@@ -154,7 +154,7 @@ def details(cell: CellReport) -> Rows:
 def end(report: NightReport) -> Rows:
     """Return the facts about the whole night."""
     budget = report.budget
-    used = f"{budget.used} of {budget.allowed} that were allowed"
+    used = f"{budget.used} used, {budget.allowed} allowed"
     return [
         *_labelled("could not see", report.could_not_see),
         *_labelled("re-runs", [used, *map(refused_text, budget.refused)]),
@@ -178,7 +178,7 @@ def _why_exit_code(report: NightReport) -> str:
         "regression": [cell.cell for cell in cells if cell.is_regression],
         "no comparable result": [cell.cell for cell in cells if not cell.judgements],
     }
-    blind = f"blind, and the suite must detect {report.must_detect or 0:g}%"
+    blind = f"blind, but the suite must detect a change of {report.must_detect or 0:g}%"
     return next((f"{why} ({first_few(found)})" for why, found in reasons.items() if found), blind)
 
 
@@ -250,7 +250,7 @@ def could_not_see(cells: Sequence[CellReport]) -> list[str]:
                 continue
             judged = True
             found.append(
-                f"{cell.cell}: in its first night, a change of {one.metric.title} below "
+                f"{cell.cell}: on its first night, a change of {one.metric.title} below "
                 f"{percent_text(one.smallest_detectable_percent)} "
                 f"(noise {percent_text(one.noise_percent)} from night to night)"
             )

@@ -116,7 +116,7 @@ def test_a_result_for_people(whole_run: RunFolder) -> None:
     assert "252 ms median, 95% interval 249.8 ms to 254.2 ms" in text
     assert "at the median; " in text
     assert "tokens/s" in text
-    assert "effective (mean over median " in text
+    assert "effective (mean step vs. median " in text
     assert "unknown: no bf16 peak is published for cpu" in text
     assert "6.0000 -> 4.9000" in text
     assert "11 counted (steady: steps 1-11, too short to confirm); excluded: 1 compile" in text

@@ -14,7 +14,7 @@ from tests.end_to_end.runs import JAX, TINY, Run, Start, finish, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs")]
 
-SLOWED = re.compile(r"--inject_slowdown=[\d.]+: (\d+) steps of ([\d.]+) s without it took ([\d.]+) s")
+SLOWED = re.compile(r"--inject_slowdown=[\d.]+ increased the time of (\d+) steps from ([\d.]+) s to ([\d.]+) s")
 
 
 def test_fsdp_times_data_over_four_devices(sharded: Run) -> None:

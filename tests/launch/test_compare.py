@@ -94,7 +94,7 @@ def test_a_verdict_is_no_failure_and_a_refusal_is_exit_code_3(runs: Path) -> Non
     broken.write_text(json.dumps({**document, "not_comparable": ["profiled (--profile=nsys)"]}))
     done = compare("0000", "0001", place=runs)
     assert done.returncode == 3
-    assert done.stdout.startswith("A and B cannot be compared: B has no run that counts (profiled (--profile=nsys))")
+    assert done.stdout.startswith("A and B cannot be compared: B has no comparable run (profiled (--profile=nsys))")
     assert len(re.findall("profiled", done.stdout)) == 1
     assert done.stderr == f"stepmark: next:  python launch/report.py runs {runs}\n"
 
@@ -102,7 +102,7 @@ def test_a_verdict_is_no_failure_and_a_refusal_is_exit_code_3(runs: Path) -> Non
 def test_a_side_without_runs_is_refused_with_the_list_of_runs(runs: Path) -> None:
     done = compare("tag=befor", "tag=after", place=runs)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no run fits tag=befor" in done.stderr
+    assert "no run matches tag=befor" in done.stderr
     assert done.stderr.endswith(f"next:  python launch/report.py runs {runs}\n")
 
 

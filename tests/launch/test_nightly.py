@@ -79,7 +79,7 @@ def test_a_slowed_night_is_a_regression_by_its_own_re_runs(naps: Naps) -> None:
         assert found["why"] in done.stdout
     assert report["budget"] == {"allowed": 6, "used": 6, "refused": []}
     assert done.stdout.strip().startswith("TRIAL, slowed by 50% · suite naps")
-    assert "re-runs        6 of 6 that were allowed" in done.stdout
+    assert "re-runs        6 used, 6 allowed" in done.stdout
     suite = ET.parse(naps.folder / "night.junit").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
     for name in ("night.markdown", "summary"):

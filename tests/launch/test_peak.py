@@ -127,7 +127,7 @@ def test_a_cpu_is_measured_and_the_file_says_how(machine: Machine) -> None:
         "the highest median",
         "fp8 is not measured",
         "a toy says so",
-        "matmuls of 32 rows (--tokens) instead of the 4096 tokens of a sequence",
+        "the matmuls have only 32 rows (--tokens), but a sequence has 4096 tokens",
         "1/N",
         f"--measured_peak={machine.file()}",
     ):

@@ -35,9 +35,9 @@ def report(*flags: str, cwd: Path) -> Any:
 
 def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
     text = shown(*RECIPE, "--verbose", cwd=tmp_path)
-    assert "PGLE in the row" not in shown(*RECIPE, "--pgle=nsys", cwd=tmp_path)
+    assert "PGLE in the published row" not in shown(*RECIPE, "--pgle=nsys", cwd=tmp_path)
     for words in (
-        "PGLE in the row, --pgle=off here",
+        "--pgle=off in this request",
         "llama2_70b pretrain fp8 · jax (maxtext) · 64 x h100",
         "saved activations  34.90 GB",
         "workspace          3.49 GB",
@@ -54,7 +54,7 @@ def test_the_plan_of_the_recipe(tmp_path: Path) -> None:
         "efficiency come from the estimate",
     ):
         assert words in text
-    assert "layouts by" not in text
+    assert "layouts with global" not in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +76,7 @@ def test_it_is_a_screen_that_begins_with_what_is_refused(tmp_path: Path, flags: 
 def test_unfused_attention_has_no_estimate_from_fused_attention(tmp_path: Path) -> None:
     small = ("--backend=nemo", "--model=llama32_1b", "--hardware=h100", "--gpus=8")
     found = report(*small, cwd=tmp_path)["estimate"]
-    assert found["seconds"] is None and "fused attention in the row, unfused here" in found["differs"]
+    assert found["seconds"] is None and "fused attention in the published row" in str(found["differs"])
     assert "Step time   at least " in shown(*small, cwd=tmp_path)
     assert report(*small, "--runtime=container", cwd=tmp_path)["estimate"]["seconds"] > 0
 
@@ -86,7 +86,7 @@ def test_without_a_layout_the_next_command_lists_layouts_of_a_gpu(tmp_path: Path
     assert refused.returncode == 2
     _, _, following = refused.stderr.partition("next:  python launch/plan.py ")
     assert "--hardware=h100" in following
-    assert "layouts by bound" in shown(*following.split(), cwd=tmp_path)
+    assert "sorted by bound" in shown(*following.split(), cwd=tmp_path)
 
 
 def test_another_recipe_that_fits_is_noted_unless_one_is_named(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_scales_are_those_of_the_recipe_or_as_typed(tmp_path: Path) -> None:
     typed = report(*RECIPE, "--scale=256, 64,96", cwd=tmp_path)["scaling"]
     assert [(point["gpus"], bool(point["refused"])) for point in typed] == [(64, False), (96, False), (256, False)]
     assert [point["of_recipe"] for point in typed] == [True, False, True]
-    assert "(not the recipe's)" in shown(*RECIPE, "--scale=64,96", cwd=tmp_path)
+    assert "(not the recipe's layout)" in shown(*RECIPE, "--scale=64,96", cwd=tmp_path)
     own = report(*RECIPE, "--set=ici_fsdp_parallelism=8", "--set=dcn_fsdp_parallelism=8", cwd=tmp_path)["scaling"]
     assert [point["gpus"] for point in own] == [64]
 
@@ -120,7 +120,7 @@ def test_layouts_are_quick_and_their_commands_work(tmp_path: Path) -> None:
     started = time.monotonic()
     text = shown("layouts", *MEGATRON, "--top=2", cwd=tmp_path)
     assert time.monotonic() - started < 60
-    assert "layouts by bound, of the same global batch 128" in text
+    assert "global batch 128, sorted by" in text
     assert "<- as requested" in text
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("python launch/run.py")]
     assert len(commands) == 2

@@ -211,7 +211,7 @@ TINY = REAL_RUN.benchmark.model
         ({"sequence_length": 256}, "sequence length (128 and 256)"),
         ({"task": "lora"}, "task (pretrain and lora)"),
         ({"model": msgspec.structs.replace(TINY, name="big")}, "model (llama2_tiny and big)"),
-        ({"model": msgspec.structs.replace(TINY, layers=4)}, "model of the same name (layers 2 and 4)"),
+        ({"model": msgspec.structs.replace(TINY, layers=4)}, "dimensions of the model (layers 2 and 4)"),
     ],
 )
 def test_other_work_for_a_token_is_refused_where_no_figure_of_speed_is_left(
@@ -245,7 +245,7 @@ def test_a_metric_that_only_some_runs_have_is_named_with_the_others() -> None:
 
 def test_another_batch_takes_the_seconds_and_leaves_the_tokens() -> None:
     found = compare(*sides(FAST, SLOW, benchmark={"global_batch_size": 4}))
-    assert "a step holds more tokens on one side" in figure(found, "seconds/step").why
+    assert "compare tokens/s instead" in figure(found, "seconds/step").why
     assert figure(found, "seconds/step").percent is None
     assert figure(found, "tokens/s").verdict == found.verdict == Verdict.WORSE
     assert figure(found, "last loss").percent is None
@@ -260,7 +260,7 @@ def test_an_mfu_of_another_convention_precision_or_peak_is_refused_alone(other: 
     a = side("A", *(run(f"a{n}", one, result={"mfu": [mfu(41.0)]}) for n, one in enumerate(FAST)))
     found = compare(a, b)
     assert figure(found, "MFU").percent is None
-    assert "no convention and peak in common: A: dense, 989 TFLOP/s bf16" in figure(found, "MFU").why
+    assert "no common FLOP convention and peak (A: dense, 989 TFLOP/s bf16" in figure(found, "MFU").why
     assert found.verdict == Verdict.WORSE
 
 

@@ -87,5 +87,5 @@ def test_without_the_rates_of_a_device_only_the_times_are_missing() -> None:
     assert found.shares == {}
     assert "h100.yml lacks achievable" in found.notes[0]
     text = compiled_report.text(unknown)
-    assert "where the time" not in text
+    assert "parts of a step" not in text
     assert "peak of a device" in text

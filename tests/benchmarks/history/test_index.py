@@ -111,7 +111,7 @@ def test_a_copy_of_a_run_counts_once(opened: Opened, results: Path) -> None:
     shutil.copytree(results / "20261120T000000Z-bf16", results / "a_copy")
     index = opened()
     assert len(ids(index)) == 3
-    assert problems(index) == {"a_copy": "a copy of 20261120T000000Z-bf16, which counts once"}
+    assert problems(index) == {"a_copy": "a copy of 20261120T000000Z-bf16; Stepmark counts this run only once"}
     assert index.select(newest=3)[0].path == "20261120T000000Z-bf16"
     shutil.rmtree(results / "20261120T000000Z-bf16")
     index = opened()

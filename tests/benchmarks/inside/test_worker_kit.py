@@ -52,7 +52,7 @@ def test_adapters_changed_and_nothing_else_did() -> None:
     [
         (({"a": 3, "b": 2}, {"w": 7}), "1 of 2 adapters did not change (first: b)"),
         (({"a": 3, "b": 4}, {"w": 8}), "1 of 1 frozen weights changed (first: w)"),
-        (({"a": 3, "b": 4}, {}), "1 of 1 frozen weights are gone (first: w)"),
+        (({"a": 3, "b": 4}, {}), "1 of 1 frozen weights are missing after training (first: w)"),
         (({}, {"w": 7}), "no adapter was made: nothing was trained"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_slowed_step_takes_that_much_longer_and_the_first_one_does_not(
     seconds, slowdown = slowed_seconds(monkeypatch, fraction, [9.0, 1.0, 2.0, 1.0])
     longer = 1 + fraction
     assert seconds == pytest.approx([9.0, longer, 2 * longer, longer])
-    note = f"--inject_slowdown={fraction:g}: 3 steps of 4 s without it took {4 * longer:g} s"
+    note = f"--inject_slowdown={fraction:g} increased the time of 3 steps from 4 s to {4 * longer:g} s"
     assert slowdown.notes() == ([note] if fraction else [])
 
 

@@ -49,7 +49,7 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
 @pytest.mark.parametrize(
     ("events", "rule", "status", "reason", "counted"),
     [
-        (run(range(38)), "35-44", Status.INCOMPLETE, "reached step 37, but the window lacks 7 steps", 3),
+        (run(range(38)), "35-44", Status.INCOMPLETE, "reached step 37; missing in the window: 7 steps", 3),
         (SOME_NAN, "35-44", Status.SUCCESS, "loss not finite in 3 of 10 steps", 10),
         (NAN, "35-44", Status.FAILED, "loss not finite in 10 of 10 steps", 10),
         (NAN, "last", Status.FAILED, "loss not finite in 1 of 1 steps", 1),
@@ -60,7 +60,7 @@ SOME_NAN = [step(n, loss=math.nan if n in (36, 37) else math.inf if n == 40 else
             [step(0)],
             "steady",
             Status.INCOMPLETE,
-            "reached step 0; the window has no counted step",
+            "reached step 0, but no step of the window counts",
             0,
         ),  # only the compile step
         # The last attempt counts.

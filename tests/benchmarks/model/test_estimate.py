@@ -74,7 +74,7 @@ def test_another_scale_is_scaled_from_the_nearest_one(data: int, gpus: int) -> N
     asked = laid_out(NEMO, tensor=4, pipeline=4, context=2, virtual_pipeline=5, data=data)
     found = estimated(changed(asked, global_batch_size=64 * data))
     assert found.row.endswith(f" {gpus} x h100")
-    assert found.differs == [f"{gpus} GPUs in the row, {asked.gpus} here"]
+    assert found.differs == [f"{gpus} GPUs in the published row, {asked.gpus} in this request"]
     assert found.ratio == pytest.approx(1, abs=0.05)
 
 
@@ -100,7 +100,7 @@ def test_the_error_is_of_the_difference_that_costs_the_most(benchmark: Benchmark
 def test_other_settings_than_the_recipes_have_no_known_error() -> None:
     asked = recipe("jax", "llama2_70b", settings={"remat_policy": "full"})
     found = estimated(asked)
-    assert found.differs == ["PGLE in the row, --pgle=off here", "--set=remat_policy"]
+    assert found.differs == ["PGLE in the published row, --pgle=off in this request", "--set=remat_policy"]
     assert (found.seconds or 0) > (estimated(recipe("jax", "llama2_70b")).seconds or 0)
     assert found.error is None
     whole = forecast(asked, storage_of(asked), PUBLISHED)

@@ -76,7 +76,7 @@ def test_a_night_that_cannot_see_says_so_first(
         (unjudged(CELL, None, "missing", []), None, "1: a run did not end (tiny)"),
         (unjudged(CELL, "run-1", "invalid", []), None, "3: no comparable result (tiny)"),
         (judged(1.0, history(NOISY))[0], None, "0: no regression was seen"),
-        (judged(1.0, history(NOISY))[0], 2.0, "3: blind, and the suite must detect 2%"),
+        (judged(1.0, history(NOISY))[0], 2.0, "3: blind, but the suite must detect a change of 2%"),
     ],
 )
 def test_the_exit_code_of_a_night_has_one_reason(cell: CellReport, must_detect: float | None, line: str) -> None:

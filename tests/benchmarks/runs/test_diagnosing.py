@@ -66,7 +66,7 @@ def test_a_healthy_log(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(HEALTHY.read_text() + "training finished\n")
     done = doctor("a.log", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "found no error in 12 lines of steps" in done.stdout
+    assert "no error found (12 steps)" in done.stdout
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

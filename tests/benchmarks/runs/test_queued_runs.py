@@ -98,7 +98,7 @@ STOPPED_LOGS = {
 }
 # What Slurm said, what was left -> the status, and how the reasons begin, the first cause first.
 ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
-    # rank 2 falls, and the others are ended after it: by Slurm, or because they lost it
+    # rank 2 falls, and the others are ended later: by Slurm, or because they lost it
     (
         sacct("FAILED", exit_code="139:0"),
         {
@@ -111,7 +111,7 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
         [
             "FAILED: job 7 ended with exit code 139 after step 7 (node[1-4])",
             "rank 2 on node3 was killed by signal 11 (SIGSEGV) after step 7",
-            "3 other ranks were ended after it",
+            "3 other ranks were ended later",
         ],
     ),
     # ranks that were stopped do not add a reason
@@ -128,7 +128,7 @@ ENDS: list[tuple[SchedulerEnd | None, dict[str, Any], str, list[str]]] = [
             "job": [],
         },
         "failed",
-        ["TIMEOUT: ", "rank 1 on node2 ended with exit code 3 after step 11", "3 other ranks were ended after it"],
+        ["TIMEOUT: ", "rank 1 on node2 ended with exit code 3 after step 11", "3 other ranks were ended later"],
     ),
     (sacct("COMPLETED"), {"exits": [DONE[0], DONE[2]]}, "failed", ["2 of 4 ranks wrote no record of their end"]),
     (sacct("COMPLETED"), {"steps": 11}, "failed", ["the run trained 11 of 12 steps"]),
@@ -198,7 +198,7 @@ def test_thousands_of_ranks_are_two_lines(queued: RunFolder, leave: Callable[...
         (phase_dir / f"exits-rank{rank}.jsonl").write_text(json.dumps(line) + "\n")
     assert result_of(queued).reasons[1:] == [
         "rank 1234 on node155 ended with exit code 1 after step 11",
-        "2047 other ranks were ended after it",
+        "2047 other ranks were ended later",
     ]
 
 
@@ -305,7 +305,7 @@ def test_a_failed_earlier_phase_is_reported_in_the_same_way(queued: RunFolder) -
     assert result_of(queued).reasons == [
         "FAILED: job 7 ended with exit code 7 before its first step (node[1-4])",
         "phase warm: rank 1 on node2 ended with exit code 7",
-        "3 other ranks were ended after it",
+        "3 other ranks were ended later",
     ]
     assert result_of(queued).attempts[0].rank == 1
 

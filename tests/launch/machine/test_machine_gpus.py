@@ -113,7 +113,7 @@ def test_refused(case: dict[str, str], tmp_path: Path, play_machine: Play) -> No
 @pytest.mark.parametrize(
     ("machine", "variable", "why"),
     [
-        ("workstation", "0", "use their UUIDs"),
+        ("workstation", "0", "use UUIDs"),
         *(("dgx_h100", text, "does not name exactly one") for text in ("", "-1", "9", "all", "GPU-")),
         ("dgx_h100", "0,0", "'0' does not name exactly one"),
         ("init = 9", None, "not loaded"),
