@@ -35,7 +35,7 @@ BUDGETS = {
     "benchmarks/telemetry": 690,
     "benchmarks/trace": 1_310,
     "jax_backend": 1_866,
-    "jax_backend/inside": 2_823,
+    "jax_backend/inside": 2_826,
     "launch": 2_446,
     "launch/assets": 340,
     "launch/campaigns": 380,

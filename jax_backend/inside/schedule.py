@@ -7,7 +7,7 @@ no times.
 
 import re
 import sys
-from math import prod
+from math import isqrt, prod
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -70,7 +70,7 @@ class Reader:
         operations = self._computations[name] = []
         lines = self._program.computations[name]
         for line in lines.values():
-            if line.opcode in FREE:
+            if line.opcode in FREE or line.target == "AllocateBuffer":
                 continue
             operation = self._done(line, operations) if line.opcode.endswith("-done") else self._begun(line, lines)
             if operation:
@@ -184,13 +184,16 @@ class Reader:
         shapes = [*line.shapes, *(one for operand in line.operands for one in hlo.shapes_named(operand, lines))]
         rows = [shape for shape in shapes if len(shape.sizes) == 2 and shape.dtype in DTYPES]
         matrices = [shape for shape in shapes if len(shape.sizes) == 3 and shape.dtype in DTYPES]
-        if not rows or not matrices:
+        if len(rows) != 2 or len(matrices) != 1:
             return None
-        used = min(rows[0].sizes[0], self._expert_rows or rows[0].sizes[0])
+        both = prod(
+            matrices[0].sizes[1:]
+        )  # inputs x outputs; one array of rows has the inputs, the other the outputs
+        count = isqrt(prod(rows[0].sizes) * prod(rows[1].sizes) // both)  # either array may be transposed
         return {
             "what": "matmul",
             "kind": "experts",
-            "flops": 2.0 * used * prod(matrices[0].sizes[1:]),
+            "flops": 2.0 * min(count, self._expert_rows or count) * both,
             "dtype": dtype_of(rows[0]),
             "bytes": touched(line, lines),
         }
