@@ -72,7 +72,7 @@ class Program(StepProgram):
 
     @property
     def peak_bytes(self) -> float:
-        """The compiler's peak, which omits some buffers of ragged-all-to-all: then at least the sum of all memory."""
+        """The compiler's peak. It omits the memory space of ragged-all-to-all, which the sum of all includes."""
         compiled = self.compiled
         if not any(one.kind == "ragged-all-to-all" for one in overlap(compiled.schedule)):
             return compiled.peak_bytes

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from benchmarks.compilation import compiled_report
-from benchmarks.compilation.compiled import PeakBuffer, kernels, overlap
+from benchmarks.compilation.compiled import Operation, PeakBuffer, kernels, overlap
 from benchmarks.compilation.program import kind_of, place_of
 from benchmarks.model.capacity import memory_by_part
 from benchmarks.model.flops import parameter_count
 from tests.benchmarks.compilation import formulas
-from tests.benchmarks.compilation.samples import flagship, too_large
+from tests.benchmarks.compilation.samples import flagship, schedule_of, too_large
 
 
 def test_each_part_of_the_plan_is_that_of_the_buffers() -> None:
@@ -29,6 +29,14 @@ def test_the_largest_are_the_activations_that_are_kept() -> None:
     largest = flagship().compiled.held[:5]
     assert [kind_of(one, flagship().benchmark) for one in largest] == ["kept activations"] * 5
     assert sum(one.bytes for one in largest) == pytest.approx(34.9e9, rel=1e-3)
+
+
+def test_the_peak_includes_the_memory_of_ragged_all_to_all() -> None:
+    whole = flagship()
+    exchange = schedule_of(Operation(name="exchange", what="collective", kind="ragged-all-to-all"))
+    for schedule, peak in ((schedule_of(), 60e9), (exchange, 63.88e9)):
+        compiled = msgspec.structs.replace(whole.compiled, schedule=schedule, peak_bytes=60e9)
+        assert replace(whole, compiled=compiled).peak_bytes == pytest.approx(peak, rel=1e-3)
 
 
 def held(op: str, layer: str = "", part: str = "elsewhere") -> PeakBuffer:
