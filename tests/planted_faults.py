@@ -204,7 +204,7 @@ OF_ADAPTERS = (
     Fault("base_trained", "the weights beside the adapters are trained too", _set(trains_base=True)),
 )
 OF_EXPERTS = (
-    Fault("top_k", "one expert per token instead of two", _set(active_experts=1)),
+    Fault("top_k", "three experts per token instead of two", _set(active_experts=3)),
     Fault("balancing", "a loss for an even use of experts: no loss shows it", _set(balancing="aux_loss")),
     Fault("router_order", "the router's experts are in another order", given=_routers_reversed),
     Fault("experts_gate_up_swapped", "the gate for the up projection", given=_exchange("experts_gate", "experts_up")),
