@@ -60,10 +60,11 @@ def refuse(benchmark: Benchmark, backend: Backend) -> None:
         )
     if home is None or repository is None or _commit_in_cache(repository, hub_folder(home, repository)):
         return
+    token = f"; the repository is gated: export {hub.TOKEN_VARIABLE} for the download" if repository.gated else ""
     raise RequestError(
         f"site '{benchmark.site.name}' does not have the configuration of {repository.name}",
         where=str(hub_folder(home, repository)),
-        why=f"the repository is gated, and jobs are offline: export {hub.TOKEN_VARIABLE}, then download it once",
+        why=f"jobs are offline, so it is downloaded once before the first job{token}",
         next_command=f"python launch/setup.py --site={benchmark.site.name} --engine={benchmark.engine} "
         f"--model={benchmark.model.name}",
     )
