@@ -105,7 +105,7 @@ def why_secret(text: str, known: Known | None = None) -> str:
     """Return why a text must not be written to a file; empty if it contains no secret."""
     for value, variable in (shell_secrets() if known is None else known).items():
         if value in text:
-            return f"the text contains the value of {variable}, which is a secret by its name"
+            return f"the text contains the value of {variable}, whose name marks a secret"
     raw = _raw(text)
     if _SHAPE.search(raw):
         return "the text looks like a token"

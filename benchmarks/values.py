@@ -448,7 +448,7 @@ class Benchmark(Value, frozen=True):
         own = self.recipe.global_batch_size
         if own in (None, self.batch.global_batch_size):
             return []
-        return [f"global batch {self.batch.global_batch_size}: the recipe's for {self.gpus} devices is {own}"]
+        return [f"global batch {self.batch.global_batch_size}, but the recipe has {own} for {self.gpus} devices"]
 
     @property
     def is_submission(self) -> bool:

@@ -57,7 +57,7 @@ def update(
         ("charts", f"{plural(len(drawn), 'run')} in {len(boards)} series{also}"),
         ("table", f"{plural(len(shown), 'run')}{older}"),
         ("written", plural(written, "line")),
-        *([("excluded", f"{reasons}: not in charts over many runs")] if reasons else []),
+        *([("excluded", f"{reasons}; not in the charts of several runs")] if reasons else []),
         *(("note", note) for note in notes),
     ]
     return rows, notes

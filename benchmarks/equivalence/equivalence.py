@@ -41,7 +41,7 @@ TOLERANCES: Mapping[str, Tolerances] = {
 ADAPTERS = {lora_words.RANK: "4", lora_words.ALPHA: "8", lora_words.TARGETS: lora_words.SEPARATE}
 
 SHOWN_TENSORS = 4
-AS_THE_MODEL = "as the model has them"
+AS_THE_MODEL = "as in the model's file"
 NOT_STATED = "(not said)"
 FLOPS = "FLOPs"
 
@@ -248,7 +248,7 @@ def _step_and_pass(first: CaseReport, second: CaseReport, tolerance: float) -> L
         side.steps[0].gradient_norm / side.gradient_norm if side.gradient_norm else 1.0 for side in (first, second)
     ]
     apart = max(_relative(side.gradient_norm, side.steps[0].gradient_norm) for side in (first, second))
-    return _within("gradient norm, step 1 by pass", ratios[0], ratios[1], apart, tolerance)
+    return _within("gradient norm, step 1 / separate pass", ratios[0], ratios[1], apart, tolerance)
 
 
 def _largest(array: Array) -> float:

@@ -41,7 +41,7 @@ def of_gpus(
         what = f"this machine has {len(here)} x {hardware.title}, but --gpus={wanted}"
         fewer = max((scale for scale in scales if scale <= len(here)), default=None)
         cure = f"--gpus={fewer} --nodes=1" if fewer else f"python launch/run.py --list --hardware={hardware.name}"
-        why += "" if fewer else f", and the recipe has no layout for {len(here)} or fewer"
+        why += "" if fewer else f", and the recipe has no layout for {len(here)} GPUs or fewer"
     elif nodes > 1:
         what, why = f"site '{benchmark.site.name}' is one machine, but the run needs {nodes} nodes", ""
         cure = "--nodes=1"

@@ -95,7 +95,7 @@ def _overview(report: NightReport, key: str) -> Table:
         tones = [VERDICT_TONES[one.verdict] for one in cell.judgements] or ["warm"]
         for tone, (_, *texts, verdict) in zip(tones, rows(cell), strict=True):
             found.append([Cell(cell.title, link=f"{key}-cell-{number}"), *map(Cell, texts), Cell(verdict, tone)])
-    return Table("Each cell and metric", [title.lower() for title in HEAD], found)
+    return Table("All cells and metrics", [title.lower() for title in HEAD], found)
 
 
 # --- one cell -----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
     ticks = list(range(last, -1, -max(math.ceil(last / (MOST_DATES - 1)), 1)))  # evenly, from the latest back
     days = [point.run_id[:8] for point in points]
     axes.set_xticks(ticks, [f"{days[place][4:6]}-{days[place][6:]}" for place in ticks])
-    axes.set_xlabel("day of the night")
+    axes.set_xlabel("date of the night")
 
 
 def _keys(one: MetricJudgement) -> list[Key]:

@@ -35,7 +35,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
     down = [f"{port} {state}" for port, state in answer.infiniband.items() if "ACTIVE" not in state]
     ports: Problem | None = ("warning", ", ".join(down)) if down else None
     # The text omits the load itself, so that the report can group overloaded nodes in one line.
-    load = f"load average above {LOAD_A_CORE:.0%} of its {answer.cores} cores: another program is running"
+    load = f"the load average is over {LOAD_A_CORE:.0%} of its {answer.cores} cores: another program is running"
     return {
         "shared folder": _shared_folder(answer, wanted),
         "free space": ("warning", free) if answer.free_bytes < FREE_BYTES else None,
@@ -45,7 +45,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
         "memlock": ("warning", pinned) if memlock is not None else None,
         "open files": ("warning", f"{files}, {OPEN_FILES} needed") if is_low else None,
         "container runtime": _container_runtime(answer, wanted),
-        "InfiniBand": ports if answer.infiniband else ("not_checked", "the node has no adapter"),
+        "InfiniBand": ports if answer.infiniband else ("not_checked", "the node has no InfiniBand adapter"),
         "idle": ("warning", load) if answer.load > LOAD_A_CORE * answer.cores else None,
     }
 
@@ -53,7 +53,7 @@ def _problems(answer: Answer, wanted: Expectations) -> dict[str, Problem | None]
 def _shared_folder(answer: Answer, wanted: Expectations) -> Problem | None:
     """Return a problem with the shared folders. The token proves that node and launcher see the same folder."""
     if answer.token != wanted.asked.token:
-        return "failed", "reads a different folder with the same name"
+        return "failed", "the node sees a different folder at this path"
     missing = [path for path, access in answer.folders.items() if access == "missing"]
     if missing:
         return "failed", f"does not see {', '.join(missing)}"
@@ -63,7 +63,7 @@ def _shared_folder(answer: Answer, wanted: Expectations) -> Problem | None:
 
 def _environments(answer: Answer, wanted: Expectations) -> Problem | None:
     if wanted.asked.container:
-        return "not_checked", "the site runs containers"
+        return "not_checked", "the site uses containers instead"
     if not wanted.asked.environments:
         return "not_checked", "no environment exists yet (the first run creates it)"
     missing = [path for path, there in answer.environments.items() if not there]
@@ -80,7 +80,7 @@ def _shm(answer: Answer, wanted: Expectations) -> Problem | None:
 
 def _container_runtime(answer: Answer, wanted: Expectations) -> Problem | None:
     if not wanted.asked.container:
-        return "not_checked", "the site has no containers"
+        return "not_checked", "the site does not use containers"
     if not wanted.pyxis:
         return "failed", "srun has no --container-image: pyxis is missing"
     enroot = answer.commands.get("enroot", Command(exit_code=None, output="enroot was not checked"))
@@ -125,11 +125,11 @@ def _ports(answers: Sequence[Answer]) -> list[Finding]:
 def _port(answer: Answer, all_cut_off: int) -> Problem | None:
     call = answer.call
     if call.first_node is None:
-        return "not_checked", "no other node to call"
+        return "not_checked", "the check has no other node to connect to"
     if all_cut_off and call.first_node == answer.node:
         return "failed", f"none of {all_cut_off} nodes could connect to this node"
     if all_cut_off:
         return "not_checked", f"no node could reach {call.first_node}"
     if not call.offered:
-        return "not_checked", call.error or f"{call.first_node} offered no port"
+        return "not_checked", call.error or f"{call.first_node} opened no port"
     return ("failed", f"no connection to {call.first_node}: {call.error}") if call.error else None

@@ -91,7 +91,7 @@ def _present(commands: Commands, hardware: Sequence[Hardware]) -> Problem | None
         wanted = " or ".join(f"{h.devices_per_node} x {' or '.join(h.device_names) or h.title}" for h in hardware)
         return "failed", f"{seen}; needs {wanted}"
     mig = any(row.get("mig.mode.current") == "Enabled" for row in rows)
-    return ("failed", "MIG mode is enabled, which splits a GPU") if mig else None
+    return ("failed", "MIG mode is enabled, which splits each GPU") if mig else None
 
 
 def _by_gpu(found: Sequence[tuple[str, str]]) -> str:
@@ -136,7 +136,7 @@ def _throttling(rows: list[Row]) -> Problem | None:
         try:
             bits = int(row["clocks_event_reasons.active"], 16)
         except (KeyError, ValueError):
-            return "not_checked", "the driver does not report reasons"
+            return "not_checked", "the driver does not report throttling"
         failed += [(row["index"], text) for bit, text in THROTTLED.items() if bits & bit]
         limited += [(row["index"], text) for bit, text in LIMITED.items() if bits & bit]
     if failed:

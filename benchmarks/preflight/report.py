@@ -106,7 +106,7 @@ def _grouped(findings: Sequence[Finding]) -> list[str]:
         lines += [f"  {check}: {node_list(nodes)}: {text}" for nodes, text in groups[:SHOWN_TEXTS]]
         more = [node for nodes, _ in groups[SHOWN_TEXTS:] for node in nodes]
         if more:
-            count = plural(len(more), "more node", "more nodes, each with its own text")
+            count = plural(len(more), "more node", "more nodes with different results")
             lines.append(f"  {check}: and {count}: {node_list(more)} (see {REPORT})")
     return lines
 

@@ -96,5 +96,6 @@ def outliers(seen: Mapping[str, str]) -> dict[str, str]:
         return {}
     value, count = counts.most_common(1)[0]
     if 2 * count > len(seen):
-        return {node: f"{own}, {count} of {len(seen)} have {value}" for node, own in seen.items() if own != value}
-    return {node: f"{own}, one of {len(counts)} values without a majority" for node, own in seen.items()}
+        most = f"but {count} of {len(seen)} nodes have {value}"
+        return {node: f"{own}, {most}" for node, own in seen.items() if own != value}
+    return {node: f"{own}; no majority among {len(counts)} different values" for node, own in seen.items()}

@@ -133,7 +133,7 @@ def _differences(row: Reference, ours: BenchmarkFigures, window: str) -> list[st
         ("window", row.window, window),
         ("routing", row.routing, "" if ours.routing is UNSET else ours.routing),
     ]
-    return [f"{what} {published}, here {here or NOT_KNOWN}" for what, published, here in pairs if published != here]
+    return [f"{what} {a} in the published row, {b or NOT_KNOWN} in this run" for what, a, b in pairs if a != b]
 
 
 def _layout(row: Reference) -> str:

@@ -6,7 +6,7 @@ from benchmarks.errors import RequestError, nearest
 from benchmarks.values import Benchmark, Scalar
 
 DIMENSIONS_ARE_THE_MODELS = "a model file in configs/models, which has the dimensions"
-OTHER_WORK = "nothing: it changes the model or the batch, and Stepmark does not count its FLOPs"
+OTHER_WORK = "nothing: this setting changes the work of a step, and Stepmark would count the wrong FLOPs"
 FILLED = "nothing: Stepmark sets it for every run"
 
 

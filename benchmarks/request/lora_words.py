@@ -74,7 +74,7 @@ def _targets(text: str) -> list[str]:
         raise RequestError(
             f"{TARGETS}={text}: {twice} would have two adapters" if unknown is None else what,
             where=f"--set={TARGETS}",
-            why=f"the matrices of a layer are {', '.join(MATRICES)}; qkv and gate_up are fused and have one adapter",
+            why=f"a layer's matrices are {', '.join(MATRICES)}; qkv and gate_up are fused and have one adapter each",
             next_command=f"--set={TARGETS}={SEPARATE}",
         )
     return ordered(found)

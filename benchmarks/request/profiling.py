@@ -84,7 +84,7 @@ def _refuse_without_effect(kind: str, typed: Mapping[str, Any]) -> None:
     for name, value in typed.items():
         kinds = ("nsys",) if isinstance(value, bool) else WITH_STEPS
         if value is not None and value is not False and kind not in kinds:
-            what = f"--profile_{name} has no effect on --profile={kind}"
+            what = f"--profile_{name} has no effect with --profile={kind}"
             raise RequestError(what, where=f"--profile_{name}", next_command=f"--profile={kinds[0]}")
 
 

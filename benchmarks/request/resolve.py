@@ -295,7 +295,7 @@ def _adapter_settings(
     set_twice = sorted(own.keys() & typed.keys())
     if set_twice:
         raise RequestError(
-            f"{set_twice[0]} conflicts with {', '.join(words)}, which sets it",
+            f"{set_twice[0]} is already set by {', '.join(words)}; pass only one of them",
             where=f"--set={set_twice[0]}",
             next_command=f"--set={set_twice[0]}",
         )

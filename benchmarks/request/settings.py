@@ -103,7 +103,7 @@ def _framework_setting(key: str, text: str, backend: Backend) -> Scalar:
             key,
             [*OWN_SETTINGS, ROUTING, *types],
             where=f"--set={key}",
-            why=f"neither {backend.title} nor Stepmark has a setting of that name",
+            why=f"neither {backend.title} nor Stepmark has a setting with this name",
             next_command=LIST_COMMAND,
         )
     return typed(key, text, types[key])
@@ -142,7 +142,7 @@ def check_knobs(knobs: Mapping[str, Scalar], backend: Backend, where: str) -> No
             raise RequestError(
                 f"unknown setting '{name}': {nearest(name, types)}",
                 where=where,
-                why=f"{backend.title} has no setting of that name",
+                why=f"{backend.title} has no setting with this name",
             )
         allowed = VALUE_TYPES.get(types[name])
         if allowed is not None and type(value) not in allowed:  # so that True is not accepted as an int

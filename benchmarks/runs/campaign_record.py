@@ -40,7 +40,7 @@ def write_record(path: Path, record: Value, what: str) -> None:
         raise RunError(
             f"the record of the {what} could not be written: {error.what}",
             where=error.where,
-            why="the previous record is kept, and no run outside it was started; free some space, then resume",
+            why="the previous record is kept and lists every run that was started; free some space, then resume",
             next_command=SAME_COMMAND,
         ) from None
 

@@ -63,7 +63,7 @@ def _run_called(name: str, runs: list[RunFolder]) -> RunFolder | None:
 
 def _not_one(what: str, output_dir: Path, offered: Sequence[str] = ()) -> RequestError:
     command = shlex.join(["python", "launch/status.py", f"--output_dir={output_dir}", *offered])
-    why = f"pass {DIGITS} letters or more that only this run's name contains"
+    why = f"pass a part of the run's name, at least {DIGITS} characters long, that no other run's name contains"
     return RequestError(what, where=str(output_dir), why=why, next_command=command)
 
 

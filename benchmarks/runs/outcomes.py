@@ -56,7 +56,7 @@ def never_started(job_id: str | None, scheduler: SchedulerEnd | None, full_disk:
     nodes = scheduler.nodes if scheduler else None
     kind: OutcomeKind = "never_started"
     if scheduler is None:
-        text = f"{job} has no attempt and is not collected, so it is unknown whether it started"
+        text = f"{job} wrote no attempt and is not collected, so it is unknown whether it started"
     elif scheduler.started is not None:
         kind = KINDS.get(scheduler.state, "unknown")
         text = f"{scheduler.state}: {job} started, but wrote no file{_at(nodes)}{_disk(full_disk)}"
@@ -98,18 +98,18 @@ def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
     why_back = why_again or (f"Slurm ended it as {state}" if state != "UNKNOWN" else "for an unknown reason")
     own = state if is_known else "failed"
     no_memory = state == "OUT_OF_MEMORY" or (failed and seen.out_of_memory is not None)
-    whose = f", by the log of {seen.out_of_memory}" if seen.out_of_memory else ""
+    whose = f", as the log of {seen.out_of_memory} shows" if seen.out_of_memory else ""
     return [
         (did_hang, "hung", f"hung: {job} trained no step{quiet} {at}{behind}; {slurm}"),
-        (put_back, "requeued", f"requeued: {job} was put back {at}: {why_back}"),
+        (put_back, "requeued", f"requeued: {job} was put back into the queue {at}: {why_back}"),
         (state in LOST_NODE, "node_failure", f"{state}: {why_again}; Slurm ended {job} {at}"),
         (state == "PREEMPTED", "preempted", f"PREEMPTED: {why_again}, and {job} ended {at}"),
-        (no_memory, "out_of_memory", f"out of memory: {job} needed more than it had {at}{whose}"),
+        (no_memory, "out_of_memory", f"out of memory: {job} needed more memory than it had {at}{whose}"),
         (state in AT_ITS_LIMIT, "timeout", f"{state}: Slurm ended {job} at its time limit {at}"),
         (
             failed and warned is not None,
             "timeout",
-            f"timeout: {job} got the warning before its time limit and stopped {at}",
+            f"timeout: {job} was warned that its time limit was near, and stopped {at}",
         ),
         (state == "CANCELLED", "cancelled", f"CANCELLED: {job} was cancelled{_user_text(seen.scheduler)} {at}"),
         (was_stopped, "cancelled", f"cancelled: {job} got a signal from an unknown sender and stopped {at}"),

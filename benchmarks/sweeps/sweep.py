@@ -118,7 +118,7 @@ def _refusal(checked: CheckedCells, errors: Sequence[RequestError]) -> RequestEr
     lines = [f"{name}: {refused.reason}" for name, refused in zip(names, checked.refused, strict=True)]
     skip = [f"--skip_refused runs the other {others}"] if checked.cells else []
     cures = dict.fromkeys(error.next_command or LIST_COMMAND for error in errors)
-    what = f"{count} of the {count + others} cells of the sweep cannot work, so nothing was started"
+    what = f"{count} of the {count + others} cells of the sweep cannot run, so nothing was started"
     shown, commands = (first_few(texts, SHOWN_CELLS, "\n         ") for texts in (lines, [*skip, *cures]))
     return RequestError(what, where=shown, next_command=commands)
 

@@ -105,7 +105,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
         return "has no readable result: it was interrupted, or its folder is gone"
     if result.status != "valid":
         return f"{result.status}: {reasons_text(result.reasons)}"
-    return f"may not be compared: {'; '.join(result.not_comparable)}" if result.not_comparable else ""
+    return f"cannot be compared: {'; '.join(result.not_comparable)}" if result.not_comparable else ""
 
 
 def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:

@@ -160,7 +160,7 @@ class GpuFigures:
     def _energy(self, expected: int | None, unfit: str) -> tuple[float | None, str]:
         """Return the energy of all GPUs, or the reason why it is unknown: it needs the energy of every GPU."""
         if self._span is None or unfit:
-            return None, unfit or "no step counts, or its time of day is unknown"
+            return None, unfit or "no step is counted, or the time of day is unknown"
         if expected not in (None, len(self._gpus)):
             return None, f"{len(self._gpus)} of {expected} GPUs were sampled"
         total = 0.0

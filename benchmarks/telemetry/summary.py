@@ -108,7 +108,7 @@ def summarise(
         if value is None:
             nulls[name] = too_short or "unknown, because /proc could not be read on the nodes"
     if span is None:
-        nulls["window_seconds"] = "no step counts, or its time of day is unknown"
+        nulls["window_seconds"] = "no step is counted, or the time of day is unknown"
     complete = nodes_expected in (None, len(counts))
     missing = "" if complete else f"{len(counts)} of {nodes_expected} nodes were sampled"
     gpu, why_no_gpu = gpus.figures(
@@ -136,7 +136,7 @@ def _too_short(span: tuple[float, float] | None, samples: int, interval: float |
         return ""
     where = f"the window of {span[1] - span[0]:.3g} s" if span else "the attempt"
     every = f" (one every {interval:g} s)" if interval else ""
-    return f"{where} has only {samples} samples of a node{every}"
+    return f"{where} has only {samples} samples per node{every}"
 
 
 def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) -> list[str]:
@@ -144,7 +144,7 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
     if unreadable:
         found.append(f"{plural(len(unreadable), 'line')} could not be read (first: {unreadable[0]})")
     if cut:
-        found.append(f"not sampled to the window's end: {first_few(cut)}")
+        found.append(f"not sampled until the end of the window: {first_few(cut)}")
     return found
 
 
@@ -245,7 +245,7 @@ def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None)
                 f"the last rank started {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})"
             )
         if ranks.without_times:
-            lines.append(f"{ranks.without_times} more ranks have no time for a counted step")
+            lines.append(f"{ranks.without_times} more ranks recorded no time for a counted step")
         rows.append(("ranks", "\n".join([*lines, CAVEAT])))
     return rows
 
@@ -272,7 +272,7 @@ def _gpu_rows(gpu: GpuTelemetry) -> Rows:
         energy.append(f"{gpu.power_watts_mean:.0f} W{limit} per GPU")
     rows = [("energy", ", ".join(energy))]
     if gpu.sm_clock_mhz_median is not None:
-        most = f", limit {gpu.sm_clock_mhz_highest}" if gpu.sm_clock_mhz_highest else ""
+        most = f", limit {gpu.sm_clock_mhz_highest} MHz" if gpu.sm_clock_mhz_highest else ""
         slow, slowest = gpu.slowest, ""
         if slow is not None and gpu.gpus > 1:
             below = slow.sm_clock_mhz / gpu.sm_clock_mhz_median - 1

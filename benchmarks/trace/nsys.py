@@ -71,7 +71,7 @@ def _trace(database: sqlite3.Connection, path: Path) -> Trace:
             _add(found, place, operation)
     if graphs := len(list(_rows(database, GRAPHS, *PLACE))):
         notes.append(
-            f"{graphs} CUDA graphs count as other compute, because their kernels are not recorded "
+            f"{graphs} CUDA graphs are listed as 'other' compute, because their kernels are not recorded "
             "(nsys --cuda-graph-trace=node records them)"
         )
     if not found.has_rows:

@@ -83,9 +83,9 @@ def _choose_window(trace: Trace, profiling: Profiling | None) -> tuple[StepWindo
     found = find_steps(trace)
     if found is None:
         window = StepWindow(
-            how="the whole trace as the requested steps, because the trace does not mark steps"
+            how="the requested steps share the whole trace, because the trace does not mark steps"
             if profiling
-            else "the whole trace as one step, because the trace does not mark steps",
+            else "one step for the whole trace, because the trace does not mark steps",
             first_step=profiling.start_step if profiling else None,
             last_step=profiling.stop_step if profiling else None,
             steps=profiling.stop_step - profiling.start_step + 1 if profiling else 1,

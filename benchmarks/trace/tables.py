@@ -16,8 +16,8 @@ TITLES = {"copy": "copies"}
 Table = list[tuple[str, ...]]
 
 HOW_TO_READ = (
-    "Every moment counts as one kind: compute (matmul, attention, other) if any operation",
-    "computes, otherwise collectives, otherwise copies, so the parts add up to the step.",
+    "Every moment has one kind, so the parts add up to the step: compute (matmul, attention or",
+    "other) if the device computes; otherwise collectives if any is running; otherwise copies.",
     "Collectives include the wait for the slowest device.",
 )
 
@@ -48,9 +48,9 @@ def _rows(report: TraceReport) -> Rows:
     if report.mean is not None:
         text = f"{seconds_text(report.mean.seconds_per_step)}"
         if report.is_whole_trace:
-            rows.append(("in all", f"{text}, not the time of a step"))
+            rows.append(("in all", f"{text} for the whole trace, not per step"))
         else:
-            clock = f", {seconds_text(compared.clock_seconds_per_step)} by Stepmark's clock" if compared else ""
+            clock = f", {seconds_text(compared.clock_seconds_per_step)} as Stepmark measured it" if compared else ""
             difference = f" ({compared.difference:+.2%})" if compared else ""
             rows.append(("step time", f"{text} in the trace{clock}{difference}"))
     notes = [*report.notes, *(note for summary in report.summaries for note in summary.notes)]

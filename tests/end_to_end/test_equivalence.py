@@ -221,7 +221,7 @@ SEEN_OF_ADAPTERS = {
     "adapter_key_value_swapped": ADAPTED,
     "adapter_gate_up_swapped": ADAPTED,
     "adapter_dropped": ADAPTED,
-    "base_trained": {"frozen weights changed", "gradient norm, step 1 by pass", CHANGES, *EACH_UPDATE},
+    "base_trained": {"frozen weights changed", "gradient norm, step 1 / separate pass", CHANGES, *EACH_UPDATE},
 }
 
 

@@ -114,7 +114,7 @@ def differing(other: Side) -> list[str]:
 GRADIENT_TENSORS = "gradient by tensor"
 CHANGES = f"change by tensor, {equivalence.UPDATES} updates"
 
-BY_PASS = "gradient norm, step 1 by pass"
+BY_PASS = "gradient norm, step 1 / separate pass"
 CASES: dict[str, tuple[Side, list[str]]] = {
     "nothing": (a_side("other"), []),
     "a parameter more": (with_report(parameters=106_817), ["parameters"]),

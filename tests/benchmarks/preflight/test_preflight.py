@@ -89,7 +89,7 @@ def test_the_node_that_differs_is_named(case: dict[str, Any]) -> None:
 
 REACHED = Call(first_node="node1", offered=True)
 CUT_OFF = Call(first_node="node1", offered=True, error="timed out")
-NO_PORT = Call(first_node="node1", error="node1 offered no port")
+NO_PORT = Call(first_node="node1", error="node1 opened no port")
 ALONE = Call(first_node=None)
 
 

@@ -35,7 +35,7 @@ def test_the_same_scale_and_layout_is_nearest_and_the_ratio_is_of_tokens_a_gpu()
     assert found is not None
     assert found.reference == "llama2_70b pretrain bf16 64 x h100"
     assert found.ratio == pytest.approx(1)
-    assert found.differs == ["window last, here steady"]
+    assert found.differs == ["window last in the published row, steady in this run"]
 
 
 def test_where_nothing_is_published_it_says_so() -> None:
@@ -70,7 +70,7 @@ def test_a_run_of_another_engine_says_so() -> None:
     layout = {"data": 2, "tensor": 4, "pipeline": 4, "context": 2, "virtual_pipeline": 5}
     found, _ = foreign(engine="bridge", parallelism=layout)
     assert found is not None
-    assert found.differs == ["engine nemo, here bridge"]
+    assert found.differs == ["engine nemo in the published row, bridge in this run"]
     found, _ = foreign(engine="nemo", parallelism=layout)
     assert found is not None
     assert found.differs == []
@@ -82,14 +82,14 @@ def test_the_same_engine_goes_before_the_nearest_scale() -> None:
     found, _ = foreign([*ROWS, bridge], engine="bridge")
     assert found is not None
     assert found.source.startswith("Megatron-Bridge ")
-    assert found.differs[0] == "GPUs 2048, here 64"
+    assert found.differs[0] == "GPUs 2048 in the published row, 64 in this run"
 
 
 @pytest.mark.parametrize(
     ("model", "known", "differs", "why"),
     [
         ("deepseek_v3", {"routing": "balanced"}, [], ""),
-        ("deepseek_v3", {}, ["routing balanced, here not known"], ""),
+        ("deepseek_v3", {}, ["routing balanced in the published row, not known in this run"], ""),
         ("deepseek_v3", {"routing": "learned"}, [], "on gb300 with learned routing"),
         ("mixtral_8x7b", {"routing": "balanced"}, [], "no published result for mixtral_8x7b"),
     ],
@@ -109,12 +109,12 @@ def test_a_model_with_experts_is_compared_with_the_same_routing_and_mtp(
 
 
 def test_what_a_log_does_not_say_is_not_known() -> None:
-    found = foreign()
-    assert text(found).splitlines() == [
+    row, run = "in the published row", "in this run"
+    assert text(foreign()).splitlines() == [
         "1.000 x the tokens/s per GPU of llama31_70b pretrain bf16 64 x h100, 14.66 s/step",
         "(NVIDIA/dgxc-benchmarking v25.04 llama3.1/README.md:98)",
-        "differs: engine nemo, here not known",
-        "differs: layout context 2 x data 2 x pipeline 4 x tensor 4 x virtual_pipeline 5, here not known",
+        f"differs: engine nemo {row}, not known {run}",
+        f"differs: layout context 2 x data 2 x pipeline 4 x tensor 4 x virtual_pipeline 5 {row}, not known {run}",
     ]
 
 
@@ -131,4 +131,4 @@ def test_of_equals_the_youngest_is_taken_that_was_not_rounded_coarsely() -> None
     assert found is not None
     assert found.reference == "llama3_70b pretrain mxfp8 64 x gb200"
     assert found.source == "NVIDIA-NeMo/Megatron-Bridge v0.4.2 docs/performance-summary-archive.md:53"
-    assert found.differs == ["window not stated, here last"]
+    assert found.differs == ["window not stated in the published row, last in this run"]

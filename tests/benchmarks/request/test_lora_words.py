@@ -68,7 +68,7 @@ def test_words_without_adapters_are_refused() -> None:
 
 @pytest.mark.parametrize(("backend", "own"), [("jax", "lora.lora_rank"), ("nemo", "peft.dim")])
 def test_a_setting_given_in_two_ways_is_refused(backend: str, own: str) -> None:
-    with pytest.raises(RequestError, match=f"{own} conflicts with lora_rank"):
+    with pytest.raises(RequestError, match=f"{own} is already set by lora_rank"):
         resolved(backend, {"lora_rank": "4", own: "8"})
 
 

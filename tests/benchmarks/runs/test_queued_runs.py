@@ -164,7 +164,7 @@ def test_the_oom_kill_is_distinguished_from_the_kills_that_follow(
     )
     result = result_of(queued)
     assert result.attempts[0].outcome == "out_of_memory"
-    assert result.reasons[0].endswith(", by the log of rank 1 (host out of memory)")
+    assert result.reasons[0].endswith(", as the log of rank 1 (host out of memory) shows")
     assert result.reasons[1].startswith("rank 1 on node2 was killed by signal 9")
 
 
@@ -216,7 +216,8 @@ def test_a_requeued_job_gives_the_figures_of_its_last_attempt_alone(
     ]
     assert {step.excluded_because for step in steps if step.attempt == 1} == {"earlier_attempt"}
     rows = dict(result_text.result_rows(result))["attempts"].split("\n")
-    assert rows[0] == ("1: 5 steps; requeued: job 7 was put back after step 4 (node[1-4]): one of its nodes failed")
+    text = "5 steps; requeued: job 7 was put back into the queue after step 4 (node[1-4]): one of its nodes failed"
+    assert rows[0] == f"1: {text}"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 8, 12])
@@ -289,7 +290,7 @@ def test_a_framework_without_gpu_memory_is_out_of_memory(queued: RunFolder, leav
     (phase_dir / "rank-1.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
     (attempt,) = result_of(queued).attempts
     assert (attempt.outcome, attempt.rank) == ("out_of_memory", 1)
-    assert attempt.text.endswith(", by the log of rank 1 (GPU out of memory)")
+    assert attempt.text.endswith(", as the log of rank 1 (GPU out of memory) shows")
 
 
 def test_a_failed_earlier_phase_is_reported_in_the_same_way(queued: RunFolder) -> None:

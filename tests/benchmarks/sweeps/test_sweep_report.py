@@ -55,7 +55,7 @@ def test_profiled_runs_are_left_out_with_the_reason_and_are_not_run_again() -> N
     found = report_of(of, results, Path())
     points = [point for series in found.series for point in series.points]
     assert [point.valid for point in points] == [0, 0]
-    assert points[0].left_out[0] == "--gpus=1, repeat 1: 0-1 may not be compared: profiled (--profile=xplane)"
+    assert points[0].left_out[0] == "--gpus=1, repeat 1: 0-1 cannot be compared: profiled (--profile=xplane)"
     assert points[0].null_because["seconds_per_step"] == "the scale has no valid, comparable run"
     assert sweep.still_to_do(of, results, []) == []
 

@@ -233,7 +233,7 @@ def test_a_window_of_fewer_than_two_samples_leaves_what_was_read_before_it(
     assert found.gpu.sm_clock_mhz_highest == 1980
     assert found.gpu.ecc_uncorrected == found.gpu.remapped_rows == 0
     width = f"{window[1] - window[0]:.3g}"
-    why = f"the window of {width} s has only {count} samples of a node (one every 1 s)"
+    why = f"the window of {width} s has only {count} samples per node (one every 1 s)"
     assert why_no_energy(found) == why
     nulls = (
         "power_watts_mean",
@@ -354,7 +354,7 @@ def test_the_rows_of_a_run_with_gpus() -> None:
     found = figures(node("a", rows=rows), node("b"), tokens=900)
     assert telemetry_rows(found, rank_spread([step(1), step(1, rank=1, seconds=1.5)], [1], [])) == [
         ("energy", "3.6 kJ, 4 J per token, 500 W of 700 per GPU"),
-        ("SM clock", "1755 MHz median, limit 1980; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
+        ("SM clock", "1755 MHz median, limit 1980 MHz; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
         ("throttled", "software power cap 25%, hardware thermal 11% of the samples"),
         ("GPU errors", "1 new ECC errors"),
         ("host", "CPU 50% busy, at most 8 GB of memory used (2 nodes)"),

@@ -127,7 +127,7 @@ def test_what_is_known_in_part_is_a_note(database: Database) -> None:
         connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (0, 1000, 0)")
     trace = read_nsys(database.path)
     assert "CUDA graph" in {one.kernel for one in trace.operations}
-    assert trace.notes[0].startswith("1 CUDA graphs count as other")
+    assert trace.notes[0].startswith("1 CUDA graphs are listed")
 
 
 def test_what_is_no_whole_export_is_refused(database: Database, tmp_path: Path) -> None:
