@@ -771,7 +771,8 @@ class Storage(Value, frozen=True):
     gathers_layers: bool  # every device gathers the sharded weights of a layer to compute it
     writes_attention_scores: bool  # True for plain attention; fused attention never writes its scores
     usable_fraction: float  # the share of a device's memory that a step can use
-    one_byte_activations: frozenset[str] = frozenset()  # the saved activations that are kept in fp8
+    one_byte_activations: frozenset[str] = frozenset()  # the saved activations that are kept quantized
+    quantized_number_bytes: float = 1.0  # of a number of these, with its scales
     weights_over_context: bool = False  # the ranks of a context group also shard weights, so they are not replicas
     whole_states: bool = False  # a tensor group shards hidden states and gathers them to compute
     recompute: Recompute | None = None  # what the backward pass recomputes; None: the backend does not report it
@@ -786,6 +787,9 @@ class Storage(Value, frozen=True):
     tables_on_every_stage: bool = False  # every stage has embedding and head; the stages share the tokens of both
     whole_adapters: bool = False  # each device has all adapters, even if the weights are sharded
     uncounted: tuple[str, ...] = ()  # settings that change the stored state by an unknown amount
+    # The content of each part of a pipeline, in order: E embedding, t layer, m MTP module, L head and loss.
+    # Empty: the stages share the layers.
+    stages: tuple[str, ...] = ()
     expert_shards: int | None = None  # devices that divide the experts; None: those that divide all weights
     dispatched_rows: float = 1.0  # size of the buffers of tokens for experts, relative to that of balanced experts
     layer_loop: LayerLoop | None = None  # None: the largest buffers of each kind give the estimate of the peak

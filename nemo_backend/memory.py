@@ -1,12 +1,13 @@
 """How Megatron stores the state of a training step, and what it recomputes instead of keeping it."""
 
+import re
 from collections.abc import Mapping
 
-from benchmarks.model.capacity import FLOAT32_BYTES, compute_bytes
+from benchmarks.model.capacity import ATTENTION, DENSE_MLP, FLOAT32_BYTES, SPARSE_MLP, compute_bytes
 from benchmarks.model.ledger import LAYER_MATMULS
 from benchmarks.request.framework import text_of
 from benchmarks.values import EIGHT_BIT, QUANTIZED, Benchmark, NumberBytes, Recompute, Scalar, Storage
-from nemo_backend import bridge_planning, layout, megatron, planning
+from nemo_backend import bridge_planning, experts, layout, megatron, planning
 from nemo_backend.bridge_planning import is_benchmark_recipe
 from nemo_backend.layout import FSDP
 
@@ -28,7 +29,14 @@ ALL_ACTIVATIONS = frozenset({"attention_norm", "qkv_proj", "context", "out_proj"
 
 # Transformer Engine keeps the input of an fp8 matmul in fp8. Attention's output matrix does so only with delayed
 # scaling, because attention keeps the same numbers in bf16 anyway.
-ONE_BYTE = frozenset({"attention_norm", "mlp_norm", "mlp_product", "context_in_fp8"})
+ONE_BYTE = frozenset(
+    {
+        *("attention_norm", "mlp_norm", "mlp_product", "context_in_fp8"),
+        *("latent_norm", "routed_input", "routed_product", "shared_product"),
+    }
+)
+# With the scales: one byte for 32 numbers in MXFP8. NVFP4 has half a byte a number, and a byte for 16 of them.
+QUANTIZED_NUMBER_BYTES = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 1 / 2 + 1 / 16}
 SHARES = {"attention_norm": "attention_norm_share", "mlp_norm": "mlp_norm_share"}
 
 # Activation -> the matrices of flops.ADAPTED_MATRICES that read it. A frozen matrix does not keep its input, but an
@@ -65,6 +73,7 @@ def storage(benchmark: Benchmark) -> Storage:
     return Storage(
         saved_activations=_saved(benchmark, modules, unneeded, fused=fused),
         one_byte_activations=one_byte if benchmark.dtype in QUANTIZED else frozenset(),
+        quantized_number_bytes=QUANTIZED_NUMBER_BYTES.get(benchmark.dtype, 1.0),
         numbers=NumberBytes(
             weight_bytes=4 if whole else 2,
             gradient_bytes=4 if whole or knobs.get(REDUCED_IN_FP32[engine], True) else 2,
@@ -78,7 +87,7 @@ def storage(benchmark: Benchmark) -> Storage:
         writes_attention_scores=not fused,
         score_bytes=SCORE_COPIES * compute_bytes(benchmark),
         usable_fraction=USABLE,
-        recompute=_recompute(model, modules, again),
+        recompute=_recompute(model, modules, again, sparse=benchmark.model.experts is not None),
         input_only_layers=again,
         recomputed_together=_recomputed_together(benchmark, model),
         absent_layers=_absent_layers(model, benchmark.model.layers - again),
@@ -86,6 +95,9 @@ def storage(benchmark: Benchmark) -> Storage:
         unneeded_activations=unneeded,
         dummy_gradients=trained and fused and bool(model.get("gradient_accumulation_fusion", True)),
         uncounted=_uncounted(benchmark, modules),
+        stages=_stages(benchmark) if benchmark.model.experts and trained else (),
+        # Megatron's all-to-all holds received, computed and sorted rows at once; others only the computed ones.
+        dispatched_rows=1.5 if model.get("moe_token_dispatcher_type", "alltoall") == "alltoall" else 0.5,
     )
 
 
@@ -96,6 +108,8 @@ def shards_sequences(benchmark: Benchmark) -> bool:
 
 
 def _saved(benchmark: Benchmark, modules: set[str], unneeded: frozenset[str], *, fused: bool) -> frozenset[str]:
+    if benchmark.model.experts:
+        return _saved_with_experts(benchmark, modules)
     found = ALL_ACTIVATIONS.difference(unneeded, *(NOT_KEPT.get(name, frozenset()) for name in modules))
     if not fused:
         found |= {"rotated"}
@@ -105,6 +119,34 @@ def _saved(benchmark: Benchmark, modules: set[str], unneeded: frozenset[str], *,
     if benchmark.lora and shards_sequences(benchmark):
         found |= {share for name, share in SHARES.items() if name in found}
     return found
+
+
+def _saved_with_experts(benchmark: Benchmark, modules: set[str]) -> frozenset[str]:
+    attention = benchmark.model.attention
+    found = (ATTENTION | DENSE_MLP | SPARSE_MLP).difference(*(NOT_KEPT.get(name, frozenset()) for name in modules))
+    if not attention.query_key_norms:
+        found -= {"rotated"}  # otherwise, the norms of query and key keep their inputs
+    if "layernorm" in modules:  # only a norm that is not fused with the next matmul
+        found -= {"router_input", *(["attention_norm"] if attention.latent else [])}
+    return found
+
+
+def _stages(benchmark: Benchmark) -> tuple[str, ...]:
+    """Return the content of each part of the pipeline, from the setting that lists it or by Megatron's even split."""
+    share, model, knobs = benchmark.parallelism, benchmark.model, benchmark.settings.knobs
+    pattern = str(knobs.get(experts.STAGES, "null"))
+    if pattern != "null":
+        pattern = re.sub(r"\(([^()]*)\)\*(\d+)", lambda part: part[1] * int(part[2]), pattern)
+        return tuple(re.sub(r"(\w)\*(\d+)", lambda part: part[1] * int(part[2]), pattern).split("|"))
+    parts = share.pipeline * share.virtual_pipeline
+    first, last = (knobs.get(name) is True for name in experts.COUNTED_AS_LAYERS)
+    each = -(-(model.layers + first + last) // parts)
+    layers = [each - (first and part == 0) - (last and part == parts - 1) for part in range(parts)]
+    layers[-1] += model.layers - sum(layers)
+    texts = ["t" * count for count in layers]
+    texts[0] = f"E{texts[0]}"
+    texts[-1] += "m" * model.mtp_modules + "L"
+    return tuple(texts)
 
 
 def _whole(benchmark: Benchmark, unneeded: frozenset[str]) -> frozenset[str]:
@@ -186,7 +228,7 @@ def _uncounted(benchmark: Benchmark, modules: set[str]) -> tuple[str, ...]:
     found = [name for name in switches if knobs.get(name, False)]
     types = [f"{optimizer}.{name}" for name in (*MOMENTS, MASTER)]
     found += [name for name in types if _type_name(knobs.get(name)) not in NUMBER_BYTES]
-    if not modules <= MODULES.keys():
+    if not modules <= MODULES.keys() | NOT_KEPT.keys():
         found.append(f"{model}.recompute_modules")
     return tuple(f"{name}={text_of(knobs[name])}" for name in found)
 
@@ -199,18 +241,25 @@ MODULES: dict[str, frozenset[str]] = {
     "core_attn": frozenset({"context"}),
     "mlp": frozenset({"mlpwi_0", "mlpwi_1", "mlpwo"}),
     "layernorm": frozenset(),
+    "moe_act": frozenset(),
 }
 SELECTED = "core_attn"  # the default
 # Recomputed module -> activations that it does not keep. core_attn is a fused kernel, which never keeps scores. The
 # MLP keeps the input of its norm. `layernorm` saves nothing, because the norm is fused with the next matmul.
-NOT_KEPT: dict[str, frozenset[str]] = {"mlp": frozenset({"mlp_norm", "mlpwi", "mlp_product"})}
+NOT_KEPT: dict[str, frozenset[str]] = {
+    "mlp": DENSE_MLP,
+    "mla_up_proj": frozenset({"qkv_proj", "latent_norm"}),
+    "moe_act": frozenset({"routed_product"}),
+    "moe": SPARSE_MLP - {"router_input"},
+    "shared_experts": frozenset({"shared_wi", "shared_product"}),
+}
 
 
-def _recompute(model: Settings, modules: set[str], again: int) -> Recompute | None:
-    """Return the meaning of Megatron's recompute_* settings; None for modules that a dense Llama does not have."""
+def _recompute(model: Settings, modules: set[str], again: int, *, sparse: bool) -> Recompute | None:
+    """Return the meaning of Megatron's recompute_* settings; None for modules of only some layers or with experts."""
     if model.get("recompute_granularity") == "full":
         return Recompute(matmuls=frozenset(LAYER_MATMULS), layers=again if _by_block(model) else None)
-    if not modules <= MODULES.keys():
+    if not modules <= MODULES.keys() or (sparse and "mlp" in modules):
         return None
     return Recompute(matmuls=frozenset().union(*(MODULES[name] for name in modules)))
 

@@ -8,15 +8,19 @@ from math import ceil
 
 from benchmarks.model.flops import (
     adapter_parameter_count,
+    attention_weights,
+    dense_layer_parameters,
     embedding_parameters,
+    expert_parameters,
     layer_matmul_weights,
     layer_parameters,
     layers_parameters,
+    mlp_weights,
     mtp_parameters,
     parameter_count,
     routed_parameters,
 )
-from benchmarks.values import Benchmark, LayerLoop, Model, Storage
+from benchmarks.values import QUANTIZED, Benchmark, LayerLoop, Model, Storage
 
 FLOAT32_BYTES = 4
 BFLOAT16_BYTES = 2
@@ -53,6 +57,9 @@ def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
     if storage.layer_loop is not None:
         state = _state(benchmark, storage, stage_parameters(benchmark, storage))
         return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
+    if storage.stages:
+        found = (_on_listed_stage(benchmark, storage, stage) for stage in range(benchmark.parallelism.pipeline))
+        return max(found, key=lambda parts: sum(parts.values()))
     ends = [False, True] if benchmark.parallelism.pipeline > 1 else [True]
     return max((_on_stage(benchmark, storage, last=last) for last in ends), key=lambda parts: sum(parts.values()))
 
@@ -195,6 +202,129 @@ def _vocabulary_numbers(benchmark: Benchmark, storage: Storage) -> float:
     share = benchmark.parallelism
     sharers = share.tensor * (share.pipeline if storage.tables_on_every_stage else 1)
     return tokens_per_device(benchmark) * benchmark.model.vocabulary_size / sharers
+
+
+# --- stages that list their layers ----------------------------------------------------------------
+
+EMBEDDING, LAYER, MTP, LOSS = "EtmL"  # the letters of Storage.stages
+ATTENTION = frozenset({"attention_norm", "qkv_proj", "rotated", "latent_down", "latent_norm", "context", "out_proj"})
+DENSE_MLP = frozenset({"mlp_norm", "mlpwi", "mlp_product"})
+SPARSE_MLP = frozenset(
+    {"router_input", "routed_input", "routed_wi", "routed_product", "shared_wi", "shared_product"},
+)
+# Megatron adds the experts' biases in float32: the outputs, their sums with the biases, and these sums in one tensor.
+BIASED_COPIES = 5
+ROUTER_BYTES = FLOAT32_BYTES + 1  # of a token and expert: its score, and whether it is chosen
+
+
+def _on_listed_stage(benchmark: Benchmark, storage: Storage, stage: int) -> dict[str, float]:
+    """Return the bytes on a pipeline stage whose layers are listed: dense ones, those with experts, MTP modules."""
+    model, share, numbers = benchmark.model, benchmark.parallelism, storage.numbers
+    parts = range(stage, len(storage.stages), share.pipeline)
+    text = "".join(storage.stages[part] for part in parts)
+    dense = sum(_dense_layers(benchmark, storage, part) for part in parts)
+    sparse, modules = text.count(LAYER) - dense, text.count(MTP)
+    table = embedding_parameters(model)
+    head = table if LOSS in text else 0
+    routed = (sparse + modules) * routed_parameters(model) / share.expert
+    rest = (
+        dense * dense_layer_parameters(model)
+        + sparse * (layer_parameters(model) - routed_parameters(model))
+        + modules * (mtp_parameters(model) - routed_parameters(model))
+        + (table if EMBEDDING in text or modules else 0)
+        + (head + model.hidden_size if head else 0)
+    ) / share.tensor
+    # Transformer Engine repeats latent attention's down projections on each device of a tensor group.
+    repeated = activation_widths(model)["latent_down"] * model.hidden_size * (1 - 1 / share.tensor)
+    rest += (dense + sparse + modules) * repeated
+    group = share.data * share.context
+    shards, expert_shards = (group, group * share.tensor / share.expert) if storage.optimizer_replicas > 1 else (1, 1)
+    tokens = tokens_per_device(benchmark) / share.tensor
+    number = compute_bytes(benchmark)
+    logits = (1 + modules) * logit_bytes(benchmark, storage)
+    # Each use of the head makes a gradient. If there are several, their sum needs memory as well.
+    heads = (1 + modules + (modules > 0)) * table * number / share.tensor
+    at_the_loss = max(logits + table * number / share.tensor, heads) if head else 0.0
+    one_of_each = attention_weights(model) + expert_parameters(model) + (mlp_weights(model) if dense else 0)
+    lasting = one_of_each * number / share.tensor if storage.dummy_gradients else 0.0
+    return {
+        "parameters": numbers.weight_bytes * (rest + routed),
+        "optimizer": numbers.optimizer_bytes * (rest / shards + routed / expert_shards),
+        "gradients": numbers.gradient_bytes * (rest + routed),
+        "saved_activations": tokens * _listed_activations(benchmark, storage, stage),
+        "logits": at_the_loss,
+        "attention_scores": attention_score_bytes(benchmark, storage) if storage.writes_attention_scores else 0.0,
+        "workspace": lasting + max(0.0, tokens * _sparse_working_bytes(benchmark, storage) - at_the_loss),
+    }
+
+
+def _dense_layers(benchmark: Benchmark, storage: Storage, part: int) -> int:
+    """Return the number of dense layers of one listed part. The model's first layers are dense."""
+    before = sum(text.count(LAYER) for text in storage.stages[:part])
+    return min(storage.stages[part].count(LAYER), max(0, benchmark.model.dense_layers - before))
+
+
+def _listed_activations(benchmark: Benchmark, storage: Storage, stage: int) -> float:
+    """Return the saved bytes per token on a stage, with each part's micro-batches in flight.
+
+    Megatron runs `pipeline` micro-batches through a part before those of the next part.
+    """
+    share, model = benchmark.parallelism, benchmark.model
+    after, parts = share.pipeline - 1 - stage, len(storage.stages) // share.pipeline
+    passes = (2 * after + (parts - 1) * share.pipeline if parts > 1 else after) + 1
+    passes = min(passes, parts * benchmark.batch.gradient_accumulation)
+    order = [number // share.pipeline % parts for number in range(passes)]
+    dense, sparse = (listed_layer_bytes(benchmark, storage, sparse=kind) for kind in (False, True))
+    state = model.hidden_size * compute_bytes(benchmark)
+    module = sparse + 2 * state + 2 * model.hidden_size * _small_bytes(benchmark, storage)
+    total = 0.0
+    for part in order:
+        place = part * share.pipeline + stage
+        text, flat = storage.stages[place], _dense_layers(benchmark, storage, place)
+        total += flat * dense + (text.count(LAYER) - flat) * sparse
+        total += text.count(MTP) * module + (2 * state if LOSS in text else 0)
+    return total
+
+
+def listed_layer_bytes(benchmark: Benchmark, storage: Storage, *, sparse: bool) -> float:
+    """Return the saved bytes per token of a layer with experts, or of a dense layer of such a model."""
+    model, number, small = benchmark.model, compute_bytes(benchmark), _small_bytes(benchmark, storage)
+    widths, state = activation_widths(model), float(model.hidden_size * number)
+    if not sparse:
+        widths |= {"mlpwi": 2 * model.ffn_hidden_size, "mlp_product": model.ffn_hidden_size}
+    kept = storage.saved_activations & (ATTENTION | (SPARSE_MLP if sparse else DENSE_MLP))
+    found = state + model.attention_heads * FLOAT32_BYTES  # the input, and attention's sums
+    for name in kept:
+        found += widths[name] * (small if name in storage.one_byte_activations else number)
+    if model.attention.latent and small < number and "attention_norm" in kept & storage.one_byte_activations:
+        found += widths["attention_norm"] * small  # both down projections keep a copy
+    found += ROUTER_BYTES * model.experts.count if sparse and model.experts else 0
+    again = storage.input_only_layers / model.layers
+    return (1 - again) * found + again * state / storage.recomputed_together
+
+
+def _small_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    quantized = benchmark.dtype in QUANTIZED
+    return storage.quantized_number_bytes if quantized else compute_bytes(benchmark)
+
+
+def _sparse_working_bytes(benchmark: Benchmark, storage: Storage) -> float:
+    """Return the temporary bytes per token at the largest of three moments.
+
+    In the backward pass, the experts' outputs and products have gradients. That of attention comes later, when the
+    layer's own MLP has freed what it kept. In the forward pass, rows are exchanged.
+    """
+    widths, number = activation_widths(benchmark.model), compute_bytes(benchmark)
+    again = sum(widths[name] for name in SPARSE_MLP - storage.saved_activations)
+    if storage.input_only_layers:
+        again = storage.recomputed_together * sum(widths[name] for name in ATTENTION | SPARSE_MLP)
+    mlp = widths["combined"] + widths["routed_product"] + again
+    if benchmark.model.experts and benchmark.model.experts.biases:
+        mlp = max(mlp, BIASED_COPIES * widths["combined"])
+    attention = 2 * widths["qkv_proj"] + widths["context"]
+    freed = sum(widths[name] for name in SPARSE_MLP & storage.saved_activations)
+    exchanged = (2 * storage.dispatched_rows + (benchmark.dtype in QUANTIZED)) * widths["dispatched"]
+    return max(mlp, attention - freed, exchanged) * number
 
 
 def total_bytes(benchmark: Benchmark, storage: Storage) -> float:
@@ -384,12 +514,30 @@ def activation_widths(model: Model) -> dict[str, int]:
         # In layers with experts: a token's copies for its experts, and their outputs.
         "dispatched": chosen * model.hidden_size,
         "combined": chosen * model.hidden_size,
+        "router_input": model.hidden_size,
+        "routed_input": chosen * model.hidden_size,
+        **_expert_widths(model),
+        # In latent attention: the outputs of the two down projections, and their norms.
+        "latent_down": latent.query_rank + latent.key_value_rank + latent.rotated_head_dim if latent else 0,
+        "latent_norm": latent.query_rank + latent.key_value_rank if latent else 0,
         # Second copies of other activations: query and key after rotation, context in fp8, and a device's share of a
         # norm's output, if an adapter keeps the whole output.
         "rotated": queries + keys,
         "context_in_fp8": context,
         "attention_norm_share": model.hidden_size,
         "mlp_norm_share": model.hidden_size,
+    }
+
+
+def _expert_widths(model: Model) -> dict[str, int]:
+    """Return the widths inside the experts that a token activates: those the router chooses, and the shared ones."""
+    routed, shared = (0, 0) if model.experts is None else (model.experts.active, model.experts.shared)
+    width = 0 if model.experts is None else model.experts.ffn_hidden_size
+    return {
+        "routed_wi": 2 * routed * width,
+        "routed_product": routed * width,
+        "shared_wi": 2 * shared * width,
+        "shared_product": shared * width,
     }
 
 
