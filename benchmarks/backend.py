@@ -252,7 +252,8 @@ class ProvesWork(Protocol):
 class CompilesAhead(Protocol):
     """A backend for plan.py compile: it compiles a step (Job, CompileReport) or traces it (TraceJob, TraceReport)."""
 
-    compile_engine: str  # the engine in whose environment the program runs
+    def compile_engine(self, benchmark: Benchmark) -> str:
+        """Return the engine in whose environment the program runs."""
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "Job | TraceJob":
         """Return the step to compile or trace. Raise RequestError if this is impossible, as for an unknown GPU."""

@@ -148,7 +148,9 @@ class NemoBackend:
         command = program("nemo_backend/inside/peak_program.py", f"--platform={platform}", "{phase_dir}")
         return SideProgram(command=command, platform=platform)
 
-    compile_engine = NEMO  # its environment traces the steps of both engines
+    def compile_engine(self, benchmark: Benchmark) -> str:
+        """Return the engine whose environment traces the step: NeMo for dense models, with adapters or without."""
+        return NEMO if benchmark.model.experts is None else BRIDGE
 
     def compile_job(self, name: str, benchmark: Benchmark) -> "TraceJob":
         from nemo_backend import tracing

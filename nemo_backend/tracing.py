@@ -1,12 +1,14 @@
 """Make the request to trace_program.py, which traces a training step on a machine without the benchmark's GPUs."""
 
+import json
+
 from benchmarks.backend import SideProgram
 from benchmarks.compilation.traced import TraceJob
 from benchmarks.errors import RequestError
 from benchmarks.model.capacity import compute_bytes
 from benchmarks.request.framework import program
-from benchmarks.values import EIGHT_BIT, Benchmark, Scalar, to_builtins
-from nemo_backend import layout, lora, memory, planning
+from benchmarks.values import QUANTIZED, Benchmark, to_builtins
+from nemo_backend import experts, layout, lora, memory, planning
 from nemo_backend.megatron import dimensions
 
 PROGRAM = SideProgram(
@@ -24,9 +26,12 @@ TRANSFORMER_ENGINE = "2.20.0.dev0"
 DROPPED = (
     "apply_rope_fusion", "attention_backend", "context_parallel_size", "cross_entropy_fusion_impl",
     "disable_parameter_transpose_cache", "enable_cuda_graph", "cuda_graph_impl", "cuda_graph_scope",
-    "deallocate_pipeline_outputs", "external_cuda_graph", "init_model_with_meta_device", "masked_softmax_fusion",
-    "persist_layer_norm", "pipeline_model_parallel_size", "tensor_model_parallel_size", "tp_comm_overlap",
-    "use_te_rng_tracker", "virtual_pipeline_model_parallel_size",
+    "deallocate_pipeline_outputs", "expert_model_parallel_size", "expert_tensor_parallel_size",
+    "external_cuda_graph", "init_model_with_meta_device", "masked_softmax_fusion",
+    "moe_flex_dispatcher_backend", "moe_permute_fusion",
+    "moe_router_fusion", "moe_shared_expert_overlap", "persist_layer_norm", "pipeline_model_parallel_size",
+    "tensor_model_parallel_size", "tp_comm_overlap", "use_te_rng_tracker", "use_transformer_engine_op_fuser",
+    "virtual_pipeline_model_parallel_size",
 )  # fmt: skip
 NOT_TRACED = (layout.FSDP, "model.cpu_offloading", "model.config.cpu_offloading")
 
@@ -38,11 +43,13 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
     given = memory.below(memory.PLACES[engine][0], knobs)
     fused = not storage.writes_attention_scores
     group = int(given.get("microbatch_group_size_per_vp_stage", share.pipeline))
-    model: dict[str, Scalar] = {
+    model: dict[str, object] = {
         "gradient_accumulation_fusion": fused,
         "cross_entropy_loss_fusion": True,
+        "moe_token_dispatcher_type": "alltoall",  # of Megatron-Bridge's models, not Megatron's default
         **({"attention_softmax_in_fp32": False} if engine == "nemo" else {}),  # NeMo's default, not Megatron's
-        **{key: value for key, value in given.items() if key not in DROPPED},
+        **{key: value for key, value in given.items() if key not in DROPPED and value != "null"},
+        **_architecture(benchmark),
         **{key.rpartition(".")[2]: value for key, value in dimensions(benchmark.model, "model").items()},
         "sequence_parallel": memory.shards_sequences(benchmark),
         "cross_entropy_fusion_impl": memory.loss_of(benchmark, given),
@@ -60,6 +67,7 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
         micro_batch_size=batch.micro_batch_size,
         sequence_length=batch.sequence_length,
         dtype=benchmark.dtype,
+        kept_number_bytes=storage.quantized_number_bytes if benchmark.dtype in QUANTIZED else None,
         fp8_recipe=str(knobs.get(memory.FP8_RECIPES[engine], "")),
         model=model,
         ddp={
@@ -74,7 +82,25 @@ def job(name: str, benchmark: Benchmark) -> TraceJob:
     )
 
 
+def _architecture(benchmark: Benchmark) -> dict[str, object]:
+    """Return Megatron's settings of a model with experts, whose kernels need a GPU; none for a dense model."""
+    if benchmark.model.experts is None:
+        return {}
+    texts = experts.architecture(benchmark.model)
+    kernels = {"moe_grouped_gemm": True, "moe_router_dtype": "fp32", "rope_type": "rope"}
+    return kernels | {name: json.loads(text if text[0] not in "lv" else f'"{text}"') for name, text in texts.items()}
+
+
 def _refuse(benchmark: Benchmark) -> None:
+    kernels = not memory.storage(benchmark).writes_attention_scores
+    if benchmark.model.experts and (benchmark.lora or not kernels):
+        raise RequestError(
+            f"a step of {benchmark.model.name} {'with adapters' if kernels else 'without Transformer Engine'} "
+            "cannot be traced",
+            where=f"--model={benchmark.model.name}",
+            why="of a model with experts, a trace follows all weights and the kernels of Transformer Engine",
+            next_command="python launch/plan.py estimate --help",
+        )
     found = next((name for name in NOT_TRACED if benchmark.settings.knobs.get(name)), None)
     if found is not None:
         raise RequestError(
@@ -99,8 +125,14 @@ def _adapters(benchmark: Benchmark) -> dict[str, object]:
 def _replaced(benchmark: Benchmark, *, fused: bool) -> dict[str, str]:
     read = f"a stand-in that keeps the same tensors as Transformer Engine {TRANSFORMER_ENGINE}"
     found = {"kernels": f"attention, norm, rope and loss: {read}"} if fused else {"norm": read}
-    if benchmark.dtype in EIGHT_BIT:
+    if benchmark.model.experts and fused:
+        found["experts"] = (
+            f"grouped matmuls and the router's top-k: {read}; every device gets the same number of rows, and "
+            "the exchange needs no other buffers"
+        )
+    if benchmark.dtype in QUANTIZED:
+        size = memory.storage(benchmark).quantized_number_bytes
         found[benchmark.dtype] = (
-            "bf16 weights, as large as 8-bit weights with their transposes; kept inputs take 1 byte a number"
+            f"bf16 weights, as large as 8-bit weights with their transposes; kept inputs take {size:g} bytes a number"
         )
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.compilation.program import Kind, StepProgram
 from benchmarks.model import flops, ledger
-from benchmarks.values import Benchmark, Value
+from benchmarks.values import Benchmark, Model, Value
 
 PARAMETERS, KEPT, LOGITS, TEMPORARIES = "parameters", "kept activations", "logits", "temporaries"
 # Kind of memory -> the corresponding parts of the formula (capacity.memory_by_part). The last kind has the rest.
@@ -36,6 +36,7 @@ class TraceJob(Value, frozen=True):
     micro_batch_size: int
     sequence_length: int
     dtype: str
+    kept_number_bytes: float | None  # of a quantized matmul's kept input, with its scales; None: not quantized
     fp8_recipe: str
     model: dict[str, Any]
     ddp: dict[str, Any]
@@ -174,27 +175,45 @@ class TracedProgram(StepProgram):
 # --- FLOPs by module ----------------------------------------------------------------------------
 
 ADAPTERS, CORE, HEAD = "adapters", "self_attention.core_attention", "output_layer"
-MATRICES = {
-    "self_attention.linear_qkv": "query_key_value",
-    "self_attention.linear_proj": "attention_output",
-    "mlp.linear_fc1": "mlp_input",
-    "mlp.linear_fc2": "mlp_output",
-}
 
 
 def planned_flops(benchmark: Benchmark) -> dict[str, float]:
     """Return module -> FLOPs of a step, without recomputation. Attention counts as if it had no mask."""
     model, length = benchmark.model, benchmark.batch.sequence_length
     of_a_weight = flops.FLOPS_PER_WEIGHT * (2 / 3 if benchmark.lora else 1)  # a frozen weight needs no gradient
-    core = 3 * ledger.forward_flops(model, length)["context"] * model.layers
-    of_a_token = {
-        **{
-            layer: of_a_weight * model.layers * prod(flops.LAYER_MATRICES[matrix](model))
-            for layer, matrix in MATRICES.items()
-        },
-        CORE: core,
-        HEAD: of_a_weight * flops.embedding_parameters(model),
-    }
+    core = 3 * ledger.forward_flops(model, length)["context"] * (model.layers + model.mtp_modules)
+    of_a_token = {layer: of_a_weight * weights for layer, weights in _active_weights(model).items() if weights}
+    of_a_token[CORE] = core
     if benchmark.lora:
         of_a_token[ADAPTERS] = flops.FLOPS_PER_WEIGHT * flops.adapter_parameter_count(model, benchmark.lora)
     return {layer: amount * benchmark.tokens_per_step for layer, amount in of_a_token.items()}
+
+
+def _active_weights(model: Model) -> dict[str, int]:
+    """Return the matmul weights that a token passes, by module. A module for multi-token prediction has a layer."""
+    hidden, modules, experts, latent = model.hidden_size, model.mtp_modules, model.experts, model.attention.latent
+    layers, sparse = model.layers + modules, model.layers - model.dense_layers + modules
+    width, active, shared = (experts.ffn_hidden_size, experts.active, experts.shared) if experts else (0, 0, 0)
+    matrices = {name: prod(size(model)) for name, size in flops.LAYER_MATRICES.items()}
+    attention = {"linear_qkv": matrices["query_key_value"], "linear_proj": matrices["attention_output"]}
+    if latent:
+        heads = model.attention_heads
+        attention = {
+            "linear_q_down_proj": hidden * latent.query_rank,
+            "linear_q_up_proj": latent.query_rank * heads * (latent.unrotated_head_dim + latent.rotated_head_dim),
+            "linear_kv_down_proj": hidden * (latent.key_value_rank + latent.rotated_head_dim),
+            "linear_kv_up_proj": latent.key_value_rank * heads * (latent.unrotated_head_dim + latent.value_head_dim),
+            "linear_proj": heads * latent.value_head_dim * hidden,
+        }
+    return {
+        **{f"self_attention.{name}": layers * weights for name, weights in attention.items()},
+        "mlp.linear_fc1": model.dense_layers * matrices["mlp_input"],
+        "mlp.linear_fc2": model.dense_layers * matrices["mlp_output"],
+        "mlp.router": sparse * flops.router_weights(model),
+        "mlp.experts.linear_fc1": sparse * active * 2 * hidden * width,
+        "mlp.experts.linear_fc2": sparse * active * hidden * width,
+        "mlp.shared_experts.linear_fc1": sparse * shared * 2 * hidden * width,
+        "mlp.shared_experts.linear_fc2": sparse * shared * hidden * width,
+        "eh_proj": modules * 2 * hidden**2,
+        HEAD: (1 + modules) * flops.embedding_parameters(model),
+    }

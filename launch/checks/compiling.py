@@ -46,10 +46,15 @@ def compile_steps(
             next_command="python launch/plan.py compile --backend=jax --model=llama2_70b --hardware=h100",
         )
     jobs = {name: backend.compile_job(name, benchmark) for name, benchmark in benchmarks.items()}
-    program, engine = backend.compile_program(), backend.compile_engine
-    for benchmark in benchmarks.values():
+    program, groups = backend.compile_program(), dict[str, dict[str, Job | TraceJob]]()
+    for name, benchmark in benchmarks.items():
+        engine = backend.compile_engine(benchmark)
         refuse_to_compile(benchmark, backend, engine, program, make_environment=make_environment)
-    return _compile(jobs, backend, program, engine)
+        groups.setdefault(engine, {})[name] = jobs[name]
+    found: dict[str, Outcome] = {}
+    for engine, group in groups.items():
+        found |= _compile(group, backend, program, engine)
+    return {name: found[name] for name in benchmarks}
 
 
 def _compile(

@@ -19,12 +19,13 @@ FORWARD, BACKWARD, RECOMPUTED, END = "forward", "backward", "recomputed", "end o
 SMALLEST = 1 / 50_000  # smallest group in the report, as a share of the peak
 OUTSIDE_LAYERS = ("", "output_layer")
 ATTENTION = "self_attention.core_attention"
+NEVER_SEARCHED = ("embedding", "mlp.experts")  # no matmul, or a stand-in that counts its own
 SHORT_TYPES = {"bfloat16": "bf16", "float32": "f32", "int64": "s64", "uint8": "u8", "float64": "f64"}
 
 
 def label_of(name):
     """Return one label for the same module of every layer, such as `mlp.linear_fc1`."""
-    skipped = ("module", "decoder", "layers", "to_wrap")
+    skipped = ("module", "decoder", "layers", "mtp", "mtp_model_layer", "to_wrap")
     return ".".join(part for part in name.split(".") if not part.isdigit() and part not in skipped)
 
 
@@ -56,7 +57,7 @@ class Ledger(TorchDispatchMode):
             module.register_forward_hook(self._left)
             for weight in module.parameters(recurse=False):
                 self._weights[weight.untyped_storage()._cdata, weight.storage_offset()] = label
-                if weight.dim() > 1:
+                if weight.dim() > 1 and not label.startswith(NEVER_SEARCHED):
                     shape = tuple(weight.shape)
                     self._shapes[shape] = label if self._shapes.get(shape, label) == label else "elsewhere"
 
@@ -90,20 +91,29 @@ class Ledger(TorchDispatchMode):
         if operator and tensor.shape[-1:] == (self.vocabulary,) and module in OUTSIDE_LAYERS:
             kind = "logits"
         group = (kind, module, operator, part, shape)
-        self._alive[key] = weakref.ref(storage, lambda _: self._gone(key, group, size))
+        self._alive[key] = weakref.ref(storage, lambda _: self._gone(key)), group, size
         self.groups[group] += size
         self._counts[group] += 1
         self.total += size
         if self.total > self.peak:
             self.peak, self.at_peak = self.total, None
 
-    def _gone(self, key, group, size):
-        if self._alive.pop(key, None) is None:
-            return
-        self.look()
-        self.groups[group] -= size
-        self._counts[group] -= 1
-        self.total -= size
+    def _gone(self, key):
+        self._free(*self._alive.pop(key, (None, None, 0))[1:])
+
+    def release(self, storage):
+        """Free a storage that remains as the place of a tensor that is recomputed later."""
+        ref, group, size = self._alive.get(storage._cdata, (None, None, 0))
+        if size:
+            self._alive[storage._cdata] = ref, group, 0
+            self._free(group, size)
+
+    def _free(self, group, size):
+        if size:
+            self.look()
+            self.groups[group] -= size
+            self._counts[group] -= 1
+            self.total -= size
 
     def look(self):
         """Copy the groups if this is the peak. Call this only before a tensor is freed and at the end of the step."""

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +46,8 @@ def axis_of(group):
         "context": state.get_context_parallel_group,
         "data": state.get_data_parallel_group,
         "data and context": lambda: state.get_data_parallel_group(with_context_parallel=True),
+        "expert": state.get_expert_model_parallel_group,
+        "expert data": state.get_expert_data_parallel_group,
     }
     for axis, get in known.items():
         if dist.get_process_group_ranks(get()) == list(ranks):
@@ -70,6 +72,8 @@ def make_groups(job, stage):
         pipeline_model_parallel_size=share.pipeline,
         virtual_pipeline_model_parallel_size=share.virtual_pipeline if share.virtual_pipeline > 1 else None,
         context_parallel_size=share.context,
+        expert_model_parallel_size=share.expert,
+        expert_tensor_parallel_size=1,
         create_gloo_process_groups=False,
     )
     random.initialize_rng_tracker(use_te_rng_tracker=False, inference_rng_tracker=True, force_reset=True)
@@ -86,7 +90,7 @@ def config_of(job):
     """Return Megatron's configuration. The fused kernels need a GPU, so stand-ins replace them later."""
     import torch
     from megatron.core.distributed import finalize_model_grads
-    from megatron.core.transformer.transformer_config import TransformerConfig
+    from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 
     def finalize(*args, **kwargs):
         stand_ins.ledger.ends = True
@@ -94,18 +98,20 @@ def config_of(job):
 
     share = SimpleNamespace(**job.parallelism)
     dtype = torch.float32 if job.dtype == "fp32" else torch.bfloat16
-    known = {field.name for field in dataclasses.fields(TransformerConfig)}
+    kind = MLATransformerConfig if job.model.get("multi_latent_attention") else TransformerConfig
+    known = {field.name for field in dataclasses.fields(kind)}
     wanted = {name: value for name, value in job.model.items() if name in known}
     modules = wanted.get("recompute_modules")
     if isinstance(modules, str):
-        wanted["recompute_modules"] = [name.strip(" '\"") for name in modules.strip("[]").split(",")]
-    llama = {"bias_activation_fusion": True, "bias_dropout_fusion": True, "attention_dropout": 0.0}
-    return TransformerConfig(
-        **{**llama, **wanted},
+        names = (name.strip(" '\"") for name in modules.strip("[]").split(","))
+        wanted["recompute_modules"] = [name for name in names if name]
+    biases = bool(wanted.get("add_bias_linear"))
+    llama = {"bias_activation_fusion": True, "bias_dropout_fusion": not biases, "attention_dropout": 0.0}
+    config = kind(
+        **{**llama, "add_bias_linear": False, **wanted},
         normalization="RMSNorm",
         gated_linear_unit=True,
         activation_func=torch.nn.functional.silu,
-        add_bias_linear=False,
         hidden_dropout=0.0,
         deallocate_pipeline_outputs=True,
         perform_initialization=False,
@@ -117,11 +123,45 @@ def config_of(job):
         pipeline_model_parallel_size=share.pipeline,
         virtual_pipeline_model_parallel_size=share.virtual_pipeline if share.virtual_pipeline > 1 else None,
         context_parallel_size=share.context,
+        expert_model_parallel_size=share.expert,
+        expert_tensor_parallel_size=1,
         cp_comm_type="p2p",
         overlap_p2p_comm=share.virtual_pipeline > 1,
         batch_p2p_comm=False,
         finalize_model_grads_func=finalize,
     )
+    config.apply_rope_fusion = has_experts(job) and job.fused_rope  # after Megatron's check for the kernel
+    return config
+
+
+@cache
+def expert_stand_ins():
+    module = kit.load(HERE / "trace_experts.py")
+    module.stand_ins = stand_ins
+    return module
+
+
+def has_experts(job):
+    return bool(job.model.get("num_moe_experts"))
+
+
+def specs(job, config, vp_stage):
+    """Return the parts of a model chunk: its layers, and its modules for multi-token prediction."""
+    if not has_experts(job):
+        return {"transformer_layer_spec": layer_spec(job, config, vp_stage)}
+    from megatron.core.models.gpt import gpt_layer_specs as made
+
+    place = {"use_transformer_engine": False, "vp_stage": vp_stage}
+    layers = made.get_gpt_decoder_block_spec(config, normalization="RMSNorm", **place)
+    expert_stand_ins().repeat_down_projections(layers.layer_specs)
+    if not config.mtp_num_layers:
+        return {"transformer_layer_spec": layers}
+    last = made.get_gpt_decoder_layer_specs(config, normalization="RMSNorm", use_transformer_engine=False)[-1]
+    expert_stand_ins().repeat_down_projections([last])
+    return {
+        "transformer_layer_spec": layers,
+        "mtp_block_spec": made.get_gpt_mtp_block_spec(config, last, **place),
+    }
 
 
 def layer_spec(job, config, vp_stage):
@@ -134,13 +174,13 @@ def layer_spec(job, config, vp_stage):
     attention, mlp = parts.self_attention.submodules, parts.mlp.submodules
     if job.fused_attention:
         attention.core_attention = stand_ins.CoreAttention
-    fp8 = {"fp8": job.dtype in ("fp8", "mxfp8")}
+    size = {"quantized_bytes": job.kept_number_bytes}
     # Except with delayed scaling, linear_proj keeps its input without conversion, because attention also keeps it.
-    original = job.fp8_recipe != "delayed"
-    attention.linear_proj = stand_ins.linear(RowParallelLinear, **fp8, keeps_original=original)
-    attention.linear_qkv = stand_ins.linear(ColumnParallelLinear, **fp8, keeps_original=False)
-    mlp.linear_fc1 = stand_ins.linear(ColumnParallelLinear, **fp8, keeps_original=False)
-    mlp.linear_fc2 = stand_ins.linear(RowParallelLinear, **fp8, keeps_original=False)
+    attention.linear_proj = stand_ins.linear(RowParallelLinear, **size)
+    attention.linear_proj.keeps_original = job.fp8_recipe != "delayed"
+    attention.linear_qkv = stand_ins.linear(ColumnParallelLinear, **size)
+    mlp.linear_fc1 = stand_ins.linear(ColumnParallelLinear, **size)
+    mlp.linear_fc2 = stand_ins.linear(RowParallelLinear, **size)
     parts.input_layernorm = parts.pre_mlp_layernorm = stand_ins.Norm
     count = get_num_layers_to_build(config, vp_stage=vp_stage)
     return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=stand_ins.Norm)
@@ -159,6 +199,8 @@ def put_kernels(job):
     fused_bias_swiglu.swiglu, fused_bias_swiglu.swiglu_back = stand_ins.swiglu, stand_ins.swiglu_back
     if job.fused_rope:
         attention.apply_rotary_pos_emb = lambda x, *_, **__: stand_ins.FusedRope.apply(x)
+    if has_experts(job):
+        expert_stand_ins().install(job)
     language_module.te_parallel_cross_entropy = lambda logits, labels, *_: stand_ins.FusedLoss.apply(logits, labels)
 
 
@@ -176,7 +218,7 @@ def build(job):
         chunks.append(
             GPTModel(
                 config,
-                layer_spec(job, config, vp_stage),
+                **specs(job, config, vp_stage),
                 vocab_size=job.model["vocab_size"],
                 max_sequence_length=job.sequence_length,
                 pre_process=state.is_pipeline_first_stage(**place),
@@ -187,6 +229,8 @@ def build(job):
             )
         )
     for chunk in chunks:
+        if has_experts(job):
+            expert_stand_ins().keep_as_transformer_engine(chunk, job)
         if job.adapters:
             adapt(chunk, job)
     if config.bf16:
@@ -314,12 +358,20 @@ def trace_stage(job, stage):
             chunk.train()
             ledger.watch(chunk)
         updated = hold_state(ledger, job, chunks)
+        ledger.sent.clear()  # the model's construction is not part of a step
+        ledger.calls.clear()
         with ledger:
             kept = run_step(job, config, chunks, ledger)
     return {
         "stage": stage,
         "layers": sum(len(inner(chunk).decoder.layers) for chunk in chunks),
         "parameters": sum(parameter.numel() for chunk in chunks for parameter in chunk.parameters()),
+        # Weights of experts are shared by an expert group, all others by a tensor group.
+        "shared_parameters": sum(
+            one.numel() * job.parallelism["tensor" if getattr(one, "allreduce", True) else "expert"]
+            for chunk in chunks
+            for one in chunk.parameters()
+        ),
         "updated_parameters": updated,
         "kept_in_a_layer": kept,
         "operators": ledger.operators,
@@ -345,7 +397,7 @@ def trace(job, folder):
         "versions": kit.installed_versions(PACKAGES),
         "devices": job.devices,
         "mesh": {axis: size for axis, size in job.parallelism.items() if size > 1},
-        "parameters": sum(one["parameters"] for one in found) * job.parallelism["tensor"],
+        "parameters": sum(one.pop("shared_parameters") for one in found),
         "peak_bytes": max(one["peak_bytes"] for one in found),
         "traced_micro_batches": job.traced_micro_batches,
         "stages": found,

@@ -24,12 +24,12 @@ class FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, context):
         query, key, value = (one.contiguous() for one in (query, key, value))
-        out = torch.empty_like(query)
+        out = query.new_empty(*query.shape[:-1], value.shape[-1])
         statistics = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
         ctx.parts = [key.shape, value.shape]
         pair = torch.cat([key.view(-1), value.view(-1)]) if context > 1 else None
         ctx.save_for_backward(query, out, statistics, *([pair] if context > 1 else [key, value]))
-        ctx.flops = 4 * out.numel() * key.shape[0] * context  # two matmuls, nothing masked
+        ctx.flops = 2 * (query.numel() + out.numel()) * key.shape[0] * context  # two matmuls, nothing masked
         ledger.flops[ATTENTION, ledger.part()] += ctx.flops
         ctx.context, ctx.ring_bytes = context, (context - 1) * (key.nbytes + value.nbytes)
         if context > 1:
@@ -53,16 +53,20 @@ class CoreAttention(torch.nn.Module):
     def __init__(self, config, **_):
         super().__init__()
         self.context = config.context_parallel_size
+        if getattr(config, "softmax_type", "vanilla") == "learnable":
+            heads = config.num_attention_heads // config.tensor_model_parallel_size
+            self.softmax_offset = torch.nn.Parameter(torch.empty(heads, dtype=config.params_dtype))
 
     def forward(self, query, key, value, *_, **__):
         return FusedAttention.apply(query, key, value, self.context).flatten(2)
 
 
 class FusedNorm(torch.autograd.Function):
-    """Keep the input, the weight, and one number per token."""
+    """Keep the input without gaps, the weight, and one number per token."""
 
     @staticmethod
     def forward(ctx, x, weight):
+        x = x.contiguous()
         ctx.save_for_backward(x, weight, torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device))
         return torch.empty_like(x)
 
@@ -128,39 +132,45 @@ class KeptTensor(torch.autograd.Function):
         return gradient, None
 
 
-def small(tensor):
-    """Return a tensor that has the size of an fp8 copy, and the type of the original tensor."""
-    return torch.empty(tensor.shape, dtype=torch.uint8, device=tensor.device), tensor.dtype
+def small(tensor, number_bytes):
+    """Return a tensor of the size of a quantized copy with its scales, and the shape and type of the original."""
+    width = round(tensor.shape[-1] * number_bytes)
+    copy = torch.empty(*tensor.shape[:-1], width, dtype=torch.uint8, device=tensor.device)
+    return copy, tensor.shape, tensor.dtype
 
 
-def linear(kind, *, fp8, keeps_original):
+def linear(kind, *, quantized_bytes):
     """Return a class of Megatron's linear layers that keeps the same tensors as Transformer Engine's layer.
 
-    With fp8, the layer keeps its input in fp8, unless `keeps_original`. If the layer also returns its norm's output
-    to an adapter (`returns_norm`), it keeps this rank's share of that output even if the weight is frozen.
+    With `quantized_bytes` per number, the layer keeps its input quantized, unless `keeps_original`. If it
+    also returns its norm's output to an adapter (`returns_norm`), it keeps this rank's share of that output even if
+    the weight is frozen.
     """
 
     class Linear(kind):
         returns_norm = False
         is_stand_in = True
+        keeps_original = False  # also in quantized layers
 
         def forward(self, x, *args, **kwargs):
+            x = self.norm(x) if hasattr(self, "norm") else x  # Transformer Engine's fused norm
             with self._saving():
                 out, bias = super().forward(x, *args, **kwargs)
             if self.returns_norm and self.config.sequence_parallel and not self.weight.requires_grad:
-                out = KeptTensor.apply(out, small(x)[0] if fp8 else x.detach())
+                out = KeptTensor.apply(out, small(x, quantized_bytes)[0] if quantized_bytes else x.detach())
             return out, bias
 
         def _saving(self):
             def pack(tensor):
-                return tensor if isinstance(tensor, torch.nn.Parameter) or tensor.dim() < 3 else small(tensor)
+                kept = isinstance(tensor, torch.nn.Parameter) or tensor.dim() < 3
+                return tensor if kept else small(tensor, quantized_bytes)
 
             def unpack(packed):
                 if isinstance(packed, torch.Tensor):
                     return packed
-                return torch.empty(packed[0].shape, dtype=packed[1], device=packed[0].device)
+                return torch.empty(packed[1], dtype=packed[2], device=packed[0].device)
 
-            if fp8 and not keeps_original:
+            if quantized_bytes and not self.keeps_original:
                 return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
             return contextlib.nullcontext()
 
