@@ -188,7 +188,7 @@ class RanksLayouts(Protocol):
     def layout_settings_for(
         self, engine: str, parallelism: Parallelism, gpus: int, hardware: Hardware
     ) -> dict[str, Scalar] | None:
-        """Return the settings for a layout, as --set accepts them; None if the framework does not support it."""
+        """Return the settings for a layout, as --set accepts them; None if it is not supported."""
 
 
 @runtime_checkable

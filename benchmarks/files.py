@@ -94,7 +94,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def read_json(path: Path, kind: type[Read]) -> Read:
-    """Return the JSON value in a regular file. Raise OSError, or ValueError if it is not JSON of this type."""
+    """Return the JSON value in a regular file. Raise OSError, or ValueError if the file is not JSON of this type."""
     data = read(path)
     try:
         return decode_json(data, msgspec.json.Decoder(kind))

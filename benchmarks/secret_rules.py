@@ -145,7 +145,7 @@ def hidden(text: str, known: Known | None = None) -> str:
 
 
 def hidden_in_log(text: bytes, known: Known | None = None) -> bytes:
-    """Hide what `hidden` hides, and also values with the name of a password or key. Repeating it changes nothing."""
+    """Hide what `hidden` hides, and values after the name of a password or key. A second call changes nothing."""
     text = re.sub(_IN_A_LOG, _hide_match, text, flags=re.MULTILINE)
     end = None if b"-----END " not in text else re.search(rb"-----END " + _KEY, text)
     if end is not None:  # the text begins inside a private key

@@ -147,7 +147,7 @@ def title(benchmark: Benchmark) -> str:
 
 
 def folded(reasons: Sequence[str]) -> list[str]:
-    """Return each reason in one line. Equal reasons of several ranks are joined: "64 ranks (0-63): no step"."""
+    """Return each reason as one line. Equal reasons of several ranks are joined: "64 ranks (0-63): no step"."""
     ranks: dict[tuple[str, str, str], set[int]] = {}
     for reason in reasons:
         line = BREAKS.sub(" ", reason).strip()

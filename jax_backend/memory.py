@@ -136,8 +136,9 @@ NOT_COUNTED: dict[str, Scalar] = {
 
 
 def uncounted(benchmark: Benchmark) -> tuple[str, ...]:
-    """Return the run's settings that the memory estimate ignores. It counts Adam's larger state for Muon.
+    """Return the run's settings that the memory estimate ignores.
 
+    For Muon, the estimate counts the optimizer state of Adam, which is larger.
     With double buffering, XLA unrolls a loop of two micro-steps and overlaps them: the program of the 70B model then
     needed 42% more memory than the estimate.
     """

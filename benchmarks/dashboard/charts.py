@@ -1,7 +1,7 @@
 """Make charts about many runs: a board for each series of runs, and a board for the nights of each suite. No I/O.
 
-A series contains the runs of one benchmark on one machine. Each run is a point with its number in the order of time
-and its start time, so both axes of TensorBoard are useful. The step of a night is its number in its suite.
+A series contains the runs of one benchmark on one machine. Each run is a point with its start time and its
+number in that order, so both axes of TensorBoard are useful. The step of a night is its number in the suite.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ def _scalars(entry: FinishedRun) -> dict[str, float]:
 
 
 def tag_of_night(suite: str, cell: str, one: MetricJudgement) -> str:
-    """Return the tag of a metric of a night. The number in it sorts gating metrics before other watched metrics."""
+    """Return the tag of a metric of a night. Its leading number sorts gating metrics before watched ones."""
     place, watched = ("2", "") if one.gates else ("7", " (watched)")
     return f"{place} nights of {plain(suite)}: {plain(one.metric.name)}{watched}/{plain(cell)}"
 

@@ -224,7 +224,7 @@ def machine_scalars(
 ) -> Iterator[tuple[tuple[int, float], dict[str, Any]]]:
     """Yield (step, end time) and tag -> value for each step that has samples. Samples outside steps are skipped.
 
-    Only one node is in memory at a time. `gpus` is true if the run uses the GPUs of the nodes.
+    Only the samples of one node are in memory at a time. `gpus` is true if the run uses the GPUs of the nodes.
     """
     until = list(accumulate((when for _, when in ends), max))
     of_steps: dict[int, dict[str, Any]] = {}  # index in `ends` -> name -> value so far
@@ -250,7 +250,7 @@ def _add(step: dict[str, Any], table: Sequence[Scalar], rows: Sequence[GpuSample
 
 
 def _begin_of(phase_dir: Path) -> float | None:
-    """Return when rank 0's first step started, by its clock; None if its worker did not record the start."""
+    """Return when rank 0's first step started, by that worker's clock; None if it did not record the start."""
     with contextlib.suppress(OSError), (phase_dir / FIRST_EVENTS).open("rb") as stream:
         for line in stream:
             with contextlib.suppress(*NOT_JSON, TypeError, KeyError):

@@ -211,7 +211,7 @@ class Scanner:
     def _look_behind_the_last(self, floor: int) -> tuple[bool, bool]:
         """Return whether lines after the last step report that training ended, and that the job ended.
 
-        If no finding follows the last step, add the first line that reports a bad end as a finding.
+        If no finding follows the last step, add a finding for the first line that reports a bad end.
         """
         known, text, before = self._symptoms, self._text, self._before
         steps = [one for one in self._steps_in(floor) if one >= self._last - before]

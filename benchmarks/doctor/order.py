@@ -194,7 +194,7 @@ class _Case:
         return [one for one in found if one not in void]
 
     def explaining(self, found: Sequence[Finding]) -> list[Finding]:
-        """Drop unknown errors that a known cause explains, and marked lines of ranks with more exact findings."""
+        """Drop unknown errors that a known cause explains, and SUSPECT findings of ranks with more exact findings."""
         causes = [one for one in found if self.kind(one) == Kind.CAUSE and not one.soft]
         better = {_writer(one) for one in found if self.kind(one) in (Kind.CAUSE, Kind.UNKNOWN, Kind.DEATH)}
         return [

@@ -159,7 +159,7 @@ def unpack(archive: Path, target: Path) -> UnpackResult:
 
 
 def _write_plain(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Unpack one plain file below `target`. Not with tarfile's filters: they let links lead outside."""
+    """Unpack one plain file below `target`. tarfile's filters are not used, because they let links lead outside."""
     path = target / member.name.lstrip("/")
     data = tar.extractfile(member) if member.isfile() and ".." not in path.parts else None
     if data is None:

@@ -6,7 +6,7 @@ One stat suffices, because every file of a run is moved into place, which change
 cannot be stored (no space, no locks on the file system), Stepmark keeps it in memory.
 
 A run is in the folder itself or one level deeper (results/team/RUN). Files, hidden folders and folders that Stepmark
-uses for other purposes are ignored. Every other folder becomes a row, or a problem with a reason.
+uses for other purposes are ignored. All remaining folders are listed, each as a run or as a problem with a reason.
 """
 
 import contextlib

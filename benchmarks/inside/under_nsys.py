@@ -3,8 +3,8 @@
     python under_nsys.py --ranks=0,8-15 --output=FOLDER/NAME -- PROGRAM ARGUMENT...
 
 Every task of a phase starts through this script, by path, with Python 3.8 or newer and its standard library. Signals
-reach the program (or nsys) directly, and its exit code is that of the task. If a rank cannot be recorded, it exits
-at once with code 2. The site then ends the other ranks, which would otherwise wait for it forever.
+reach the program (or nsys) directly, and the task ends with its exit code. If a rank cannot be recorded, the rank
+exits at once with code 2. The site then ends the other ranks, which would otherwise wait for it forever.
 
 The options of nsys are those of NVIDIA's launcher (NeMo-Run 0.11.1) and recipes, with their names since nsys 2025.
 """

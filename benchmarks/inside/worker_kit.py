@@ -124,7 +124,7 @@ class AdapterProof:
     """Proof that training changed only the adapters.
 
     A worker passes name -> checksum for all adapters and all frozen weights, before the first and after the last
-    step. The step times do not include this.
+    step. The step times do not include the time for the checksums.
     """
 
     def __init__(self, rank=0):
@@ -330,7 +330,7 @@ def run_check(look, events):
 def check_devices(found, expected, names, *, alone=False):
     """Raise CheckFailure if the check does not see the number and kind of devices that the plan needs on the node.
 
-    With `alone`, more devices are also refused, because a process that does not select a GPU would use all of them.
+    With `alone`, extra devices are also refused, because a process that does not select a GPU would use all of them.
     """
     kinds = ", ".join(sorted(set(found)))
     if len(found) < expected or (alone and len(found) > expected):

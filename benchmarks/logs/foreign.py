@@ -218,7 +218,7 @@ def _other_flops_than_the_log(found: Attribution | None) -> list[str]:
 
 
 def _other_mfu_than_the_log(entries: Sequence[Mfu], steps: Sequence[Step]) -> list[str]:
-    """Return a note if the printed MFU disagrees. Some frameworks assume a fixed peak (nanoGPT: an A100)."""
+    """Return a note if the printed MFU disagrees. Some frameworks assume a fixed peak (nanoGPT: that of an A100)."""
     rates = [(step.framework_rates or {}).get(MFU_RATE) for step in steps if step.excluded_because is None]
     printed = statistics.median([rate for rate in rates if rate is not None and rate > 0])
     if printed is None or not entries:

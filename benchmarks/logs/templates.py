@@ -176,7 +176,7 @@ class FormatFacts(Value, frozen=True):
 
 
 class TemplateFormat(LineFormat):
-    """A log format with one line per step that FormatFacts define."""
+    """A log format that FormatFacts define, with one line per step."""
 
     def __init__(self, name: str, facts: FormatFacts, chunk_bytes: int = CHUNK_BYTES) -> None:
         super().__init__(chunk_bytes)

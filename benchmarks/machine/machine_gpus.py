@@ -1,4 +1,4 @@
-"""Select from the GPUs that NVML reports on a machine: those of a request without GPUs, and those of a run. No I/O.
+"""Select GPUs from those that NVML reports, for a request that does not name GPUs, and for a run. No I/O.
 
 launch/machine/machine_gpus.py queries NVML. benchmarks/machine/refusals.py checks the driver version.
 """
@@ -146,7 +146,7 @@ def _names(request: Request, row: Hardware, configs: Configs, backend: Backend) 
 
 
 def _scale(request: Request, row: Hardware, count: int, configs: Configs, backend: Backend) -> int | None:
-    """Return the largest number of GPUs, up to `count`, for which the recipe has a layout; None: its default."""
+    """Return the largest number of GPUs, up to `count`, with a layout in the recipe; None: use its default."""
     if backend.layout_settings & request.settings.keys():
         return count
     try:

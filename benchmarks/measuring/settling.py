@@ -2,8 +2,8 @@
 
 Step times change gradually (a trend) or at once (a jump), for example when a machine overheats. Stepmark assumes that
 a trend continues until LONGEST_DRIFT_SECONDS after the first step. A run is `settled` if its steps rule out a change
-that shifts the median by MATTERS_PERCENT. If its steps show such a change, it is `still moving`. Otherwise it is `too
-short` to decide. The rule was chosen by simulation: tests/benchmarks/measuring/test_settling.py.
+that shifts the median by MATTERS_PERCENT. If its steps show such a change, the run is `still moving`. Otherwise it is
+`too short` to decide. The rule was chosen by simulation: tests/benchmarks/measuring/test_settling.py.
 """
 
 import math

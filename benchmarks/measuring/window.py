@@ -63,7 +63,7 @@ def choose_window(
 def _judge(
     times: Mapping[int, float], ends: Sequence[float], steady: Marks, marks: Marks, start: int | None
 ) -> Judgement:
-    """Judge whether step times changed after settling. A recipe's window may be too short or start too early."""
+    """Judge whether step times changed after settling. A recipe's window can be too short, or start before that."""
     if start is None:
         return settling.before_settling([times[index] for index, mark in enumerate(steady) if mark is None])
     if None not in marks[start:] or marks.index(None) < start:

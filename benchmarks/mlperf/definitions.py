@@ -17,12 +17,12 @@ class Target(Value, frozen=True):
     at_most: Annotated[float, msgspec.Meta(gt=0)]
 
     def reached_by(self, value: float) -> bool:
-        """Return whether a loss reaches the target. NaN, 0 and negative values never do, as in MLPerf's checkers."""
+        """Return whether a loss reaches the target. As in MLPerf's checkers, NaN and 0 or less do not."""
         return 0 < value <= self.at_most
 
 
 class Cadence(Value, frozen=True):
-    """When the rules require evaluations: every N samples, rounded up to whole steps, except the first few."""
+    """When evaluations are required: every N samples, rounded up to whole steps, after those that `skip` omits."""
 
     every_samples: Positive
     skip: Literal["none", "eighth_of_batch_plus_two"]

@@ -88,7 +88,7 @@ def rulesets(benchmark: str | None = None) -> list[str]:
 
 
 def find_ruleset(runs: Sequence[LoggedRun], root: Path) -> Ruleset:
-    """Return the ruleset of the round that was open at the latest run, or the next ruleset that has its benchmark."""
+    """Return the ruleset of the round that was open at the latest run, or the next one with this benchmark."""
     made = max(run.start_ms or run.records[-1].time_ms for run in runs)
     known = rulesets(runs[0].benchmark) or rulesets()
     ends = [(one.ruleset, _end_ms(one.published)) for one in read_yaml(root / ROUNDS_FILE, Rounds).rounds]

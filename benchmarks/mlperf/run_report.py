@@ -34,7 +34,7 @@ class RunReport(Value, frozen=True):
 
 
 def report_run(run: LoggedRun, configs: Configs, ruleset: str | None = None) -> RunReport:
-    """Return the report of a run, with the reference points of `ruleset` or of the newest one for its benchmark."""
+    """Return the report of a run, with the reference points of `ruleset` (default: the newest one)."""
     benchmark = read_definition(configs, run.benchmark) if run.benchmark in configs.names("mlperf") else None
     expected = None
     if benchmark is not None and run.batch:

@@ -1,7 +1,7 @@
 """Computes the shortest time that a training step can take, part by part. For an estimate, see estimate.py.
 
 Compute runs at the fastest known matmul rate of the device. Traffic runs at the achievable rates of the connections
-and overlaps with compute as far as possible. A step takes at least the longest of compute and each connection, plus
+and overlaps with compute as far as possible. A step takes at least as long as the slowest of these, plus
 the parts that overlap with nothing: the pipeline bubble and the optimizer's pass over its memory. The bound is for
 the busiest device: the last pipeline stage, which has the head, or a stage with more layers. It lists unknown rates.
 """
@@ -26,7 +26,7 @@ ATTENTION_CORE = "attention core"  # the recomputed part that multiplies activat
 
 
 class BoundPart(Value, frozen=True):
-    """One part of a step. `exposed_seconds` is the time that it adds to the step, because nothing overlaps it."""
+    """One part of a step. `exposed_seconds` is the part of its time that no other work overlaps."""
 
     name: str
     seconds: float | None  # None: unknown, for the reason in `unknown`
@@ -114,7 +114,7 @@ def _total(seconds: Sequence[float | None]) -> float | None:
 
 
 def _work(benchmark: Benchmark, storage: Storage, layers: int, has_head: bool) -> Iterator[_Work]:
-    """Yield the matmuls of a step on one device of a pipeline stage with this number of layers."""
+    """Yield the matmuls that one device executes in a step, if its pipeline stage has this number of layers."""
     model, share = benchmark.model, benchmark.parallelism
     linear = benchmark.dtype
     other = linear if linear == "fp32" else "bf16"  # with quantized types, attention and head stay in bf16
@@ -216,8 +216,8 @@ def _optimizer(benchmark: Benchmark, storage: Storage) -> BoundPart:
 def _traffic_parts(benchmark: Benchmark, moved: Sequence[Traffic], compute: float | None) -> list[BoundPart]:
     """Return one part for each axis and connection.
 
-    The connections and compute work at the same time. The time by which the busiest connection exceeds compute is
-    exposed. It is divided among the axes on that connection in proportion to their traffic.
+    Compute and the connections work at the same time. If the busiest connection takes longer than compute, the
+    difference is exposed. It is divided among the axes on that connection in proportion to their traffic.
     """
     speeds = {link: connection_gb_s(benchmark, link) for link in LINKS}
     totals = {link: sum(_seconds(one, link, speeds[link]) or 0.0 for one in moved) for link in LINKS}

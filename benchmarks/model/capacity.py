@@ -186,7 +186,7 @@ def _gathered_layer_bytes(benchmark: Benchmark, storage: Storage) -> float:
 
 
 def _layer_weights(benchmark: Benchmark) -> float:
-    """Return the weights of a layer with which a device computes: its part of the experts, and all others."""
+    """Return the number of weights of a layer on one device: its share of the experts, and all other weights."""
     routed = routed_parameters(benchmark.model)
     rest = layer_parameters(benchmark.model) - routed
     return rest / benchmark.parallelism.tensor + routed / benchmark.parallelism.expert
@@ -359,7 +359,7 @@ def stage_layers(benchmark: Benchmark) -> int:
 def fullest_stages(benchmark: Benchmark) -> list[tuple[int, bool]]:
     """Return the stages that may need the most memory: the number of layers, and whether the stage has the head.
 
-    If the layers do not divide evenly, the stage with the head has fewer, as Megatron splits them.
+    If the layers do not divide evenly, the stage with the head has fewer layers, as in Megatron.
     """
     return [(benchmark.model.layers // benchmark.parallelism.pipeline, True), (stage_layers(benchmark), False)]
 
@@ -370,9 +370,9 @@ def stage_parameters(benchmark: Benchmark, storage: Storage) -> int:
 
 
 def _parameters_at_end(benchmark: Benchmark, storage: Storage, *, last: bool) -> int:
-    """Return the number of parameters on the last stage, or on the largest of the others.
+    """Return the number of parameters on the last stage, or on the largest other stage.
 
-    If embedding and head are tied, both ends have a copy. If the layers do not divide evenly, both ends have fewer.
+    Each end has a copy of a tied embedding, and fewer layers if the layers do not divide evenly.
     The last stage has the MTP modules and, for them, another copy of the embedding.
     """
     model, pipeline = benchmark.model, benchmark.parallelism.pipeline
@@ -435,8 +435,8 @@ def saved_activation_bytes(benchmark: Benchmark, storage: Storage, *, last: bool
 def microbatches_in_flight(benchmark: Benchmark, *, last: bool = False) -> float:
     """Return how many micro-batches' activations the first or last stage holds, in forward passes of the whole model.
 
-    The first stage holds one micro-batch per stage, but not more than a step has. The last stage holds one.
-    Interleaved stages hold more: all parts but one, and two for each later stage (Narayanan et al. 2021).
+    The first stage holds one micro-batch per stage, up to all micro-batches of a step. The last stage holds one.
+    Interleaved stages hold parts of micro-batches: (parts - 1) x stages + 2 x later stages + 1 (Narayanan 2021).
     """
     share, micro_batches = benchmark.parallelism, benchmark.batch.gradient_accumulation
     after, parts = 0 if last else share.pipeline - 1, share.virtual_pipeline

@@ -139,8 +139,8 @@ def estimate(asked: Benchmark, found: Bound, published: PublishedData) -> Estima
 
 
 def is_comparable(row: Reference, model: Model, routing: str | None, configs: Configs) -> bool:
-    """Return whether a row can estimate a model. With experts, only a row of the same model and routing can, because
-    the bound does not know how fast small grouped matmuls and the exchange of tokens are.
+    """Return whether a row can estimate a model. A model with experts needs a row of the same model and routing,
+    because the bound does not know how fast small grouped matmuls and the exchange of tokens are.
     """
     trained = row.trained_model(configs)
     return trained.experts is None if model.experts is None else (trained, row.routing) == (model, routing)
@@ -202,11 +202,11 @@ def _version(row: Reference) -> tuple[tuple[int, ...], bool]:
 
 
 def as_benchmark(row: Reference, configs: Configs, backend: Backend) -> Benchmark:
-    """Return a published row as a benchmark; RequestError if no recipe is similar enough.
+    """Return a published row as a benchmark. Raise RequestError if no recipe is similar enough.
 
     A row states a model, a layout and a batch, but not which activations are kept for the backward pass. The recipe
-    for the row's backend, task and device decides that. If the row's model or GPU has no recipe, the recipe of
-    another one is used with the row's model and GPU.
+    for the row's backend, task and device decides that. If the row's model or GPU has no recipe, use the recipe
+    of another model or GPU, with the row's model and GPU.
     """
     model, hardware = row.trained_model(configs), configs.hardware(row.hardware)
     benchmark = resolve(_request(row, configs), configs, backend)

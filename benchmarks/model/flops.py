@@ -43,7 +43,7 @@ def _idle_experts(model: Model) -> int:
 
 
 def embedding_parameters(model: Model) -> int:
-    """Return the size of the token table. It takes part in a matmul only if it is tied, as it is then the head."""
+    """Return the size of the token table. Only a tied table is part of a matmul, because it is also the head."""
     return model.vocabulary_size * model.hidden_size
 
 
@@ -121,7 +121,7 @@ def layer_matmul_weights(model: Model) -> int:
 
 
 def attention_weights(model: Model) -> int:
-    """Return the matmul weights of one layer's attention: its projections with grouped heads or with latent ones."""
+    """Return the matmul weights of one layer's attention, which is either grouped-query or latent attention."""
     hidden, heads, latent = model.hidden_size, model.attention_heads, model.attention.latent
     if latent is None:
         return 2 * hidden * model.head_dim * (heads + model.query_groups)
@@ -244,7 +244,7 @@ def _torchtitan(model: Model, sequence_length: int) -> float:
 
 
 def _maxtext(model: Model, sequence_length: int) -> float:
-    """Count as MaxText does: a simpler window, and only the layer of an MTP module."""
+    """Return the FLOPs as MaxText counts them: with a simpler window, and only the layer of each MTP module."""
     window = model.attention.window
     extra = model.mtp_modules * FLOPS_PER_WEIGHT * (2 * model.hidden_size**2 + embedding_parameters(model))
     flops = _causal(model, sequence_length) - extra
@@ -256,7 +256,7 @@ def _maxtext(model: Model, sequence_length: int) -> float:
 
 
 def _bridge(model: Model, sequence_length: int) -> float:
-    """Count as Megatron-Bridge 0.5 and later: without routers, but with norms of latent attention and MTP."""
+    """Return the FLOPs as Megatron-Bridge 0.5 counts them: without routers, with the norms of MLA and of MTP."""
     sparse = model.layers - model.dense_layers + model.mtp_modules
     norms = (model.layers + model.mtp_modules) * latent_norm_parameters(model)
     norms += 3 * model.mtp_modules * model.hidden_size
@@ -265,13 +265,13 @@ def _bridge(model: Model, sequence_length: int) -> float:
 
 
 def _megatron_core(model: Model, sequence_length: int) -> float:
-    """Count as `bridge`, but as if each layer attended to the whole sequence."""
+    """Return the FLOPs of `bridge`, but with attention over the whole sequence in every layer."""
     without = attention_core_flops_per_token(model, sequence_length) / 2
     return _bridge(model, sequence_length) - causal_core_flops_per_token(model, sequence_length) + without
 
 
 def _bridge_0_4(model: Model, sequence_length: int) -> float:
-    """Count as `megatron_core`, but with two of three matrices in GPT-OSS's MLP, whose activation is not SiLU."""
+    """Return the FLOPs of `megatron_core`, but with two of three matrices in experts whose activation is not SiLU."""
     missing = model.layers * active_expert_weights(model) / 3 if model.family == "gpt_oss" else 0.0
     return _megatron_core(model, sequence_length) - FLOPS_PER_WEIGHT * missing
 

@@ -1,4 +1,4 @@
-"""Reads the published rows of configs/references, and which rows of the sources they omit.
+"""Reads the published rows in configs/references, and the list of rows that are omitted there.
 
 docs/reference/expected_results.md defines what counts as a row.
 """

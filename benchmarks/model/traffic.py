@@ -179,8 +179,8 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
 def _expert(benchmark: Benchmark) -> Iterator[Traffic]:
     """Yield the all-to-alls that bring tokens to their experts and the results back, forward and backward.
 
-    This counts balanced experts. The devices of a group are neighbours, so the group fills nodes first.
-    Between nodes, fast kernels send one copy of a token for all its experts on a node.
+    All experts are assumed to get the same number of tokens. The devices of a group are neighbours, so the group
+    fills nodes first. Between nodes, fast kernels send one copy of a token for all its experts on a node.
     """
     share, experts = benchmark.parallelism, benchmark.model.experts
     if share.expert == 1 or experts is None:

@@ -113,7 +113,7 @@ class MetricJudgement(RuleVerdict, frozen=True, kw_only=True):
 
     @property
     def now(self) -> float | None:
-        """Return the value that the effect belongs to: of the latest run, of its re-runs, or of recent nights."""
+        """Return the value to which the effect belongs: that of the latest run, its re-runs, or recent nights."""
         if self.baseline is None or self.effect_percent is None:
             return self.latest
         return self.baseline * (1 + self.effect_percent / 100)

@@ -34,7 +34,7 @@ WITHIN_BYTES = 4096  # the mark of a page is in this many first bytes
 
 
 def write_html(places: list[str], output: Path) -> int:
-    """Write one HTML file about the runs, sweeps and nights in `places`. If one cannot be read, write no file."""
+    """Write one HTML file about the runs, sweeps and nights in `places`, or no file if one of them is unreadable."""
     refuse_place(output)
     parts = [part_of(Path(place), f"report-{number}") for number, place in enumerate(places, 1)]
     write_page(page(*parts), output)

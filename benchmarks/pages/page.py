@@ -142,7 +142,7 @@ def shown(blocks: Sequence[Block]) -> list[Block]:
 
 
 def page(*parts: Part) -> str:
-    """Return the HTML page of one or several reports. Several are folded, newest first, below a table of them."""
+    """Return the HTML page of one or several reports. Several reports are folded, newest first, below a table."""
     parts = tuple(sorted(parts, key=lambda part: part.when, reverse=True))
     title = f"{parts[0].heading} {parts[0].name}" if len(parts) == 1 else f"{len(parts)} reports"
     css = (HERE / "page.css").read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def file_of(image: str, site: Site) -> Path:
 
 
 def image_of(benchmark: Benchmark, own: ImageNames) -> Path | None:
-    """Return the file of a run's image; None if the site has no containers. RequestError if no image is known."""
+    """Return the file of a run's image; None without containers. Raise RequestError if no image is known."""
     site = benchmark.site
     if site.runtime != "container":
         return None

@@ -41,7 +41,7 @@ def sorted_out(settings: Mapping[str, str], task: str) -> tuple[dict[str, str], 
 
 
 def changed(lora: Lora, words: Mapping[str, str]) -> Lora:
-    """Return the recipe's adapters with the settings in `words` replaced."""
+    """Return the recipe's adapters, changed by the settings in `words`."""
     read: dict[str, tuple[str, Callable[[str], object]]] = {
         RANK: ("rank", _rank),
         ALPHA: ("alpha", _alpha),

@@ -151,7 +151,7 @@ def command_of(request: Request, command: str) -> str:
 
 
 def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
-    """Return the request for a benchmark, with other settings."""
+    """Return the request for a benchmark, with `settings` in place of its own settings."""
     same = {name: getattr(benchmark, name) for name in ("backend", "task", "engine", "dtype", "gpus")}
     names = {name: getattr(benchmark, name).name for name in ("model", "hardware", "site", "recipe")}
     usual = _nodes_needed(benchmark.gpus, benchmark.hardware)
@@ -180,7 +180,7 @@ def resolve(
     backend: Backend,
     kept_profile: Callable[[Benchmark], str] = lambda _: "",
 ) -> Benchmark:
-    """Return the benchmark for a request. RequestError if it cannot work; NoLayoutError if the recipe has no layout.
+    """Return the benchmark for a request. Raise RequestError, or NoLayoutError if only a layout is missing.
 
     `kept_profile` returns the key of the PGLE profile that an earlier run made for a benchmark, or an empty text.
     """
@@ -513,7 +513,7 @@ def _choose_dtype(wanted: str | None, recipe: Recipe, hardware: Hardware, alike:
 def like(hardware: Hardware, configs: Configs, site: Site, backend: str | None = None) -> str:
     """Return the device type whose recipes apply: a100 if the peak is unknown or, without Slurm, no recipe exists.
 
-    Stepmark reads the recipes of `backend` first, because it may then not need the others.
+    Stepmark reads the recipes of `backend` first, because one of them is often enough.
     """
     if hardware.platform != "cuda":
         return hardware.name

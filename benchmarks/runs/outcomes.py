@@ -77,10 +77,10 @@ KINDS: dict[str, OutcomeKind] = {
 
 
 def _rules(seen: AttemptEvidence) -> list[tuple[bool, OutcomeKind, str]]:
-    """Return the rules, strongest first. A rule is: whether it applies, its outcome, and a sentence about the end.
+    """Return the rules, strongest first. Each has three parts: whether it applies, its outcome, and a sentence.
 
-    If the job's own record is more exact, its rules come before the scheduler's, as for a job that hung and was
-    then cancelled. The scheduler's record comes before exit codes.
+    Where the job's own record is more exact than the scheduler's, its rules come first, such as for a job that hung
+    and was then cancelled. The scheduler's record comes before exit codes.
     """
     state = seen.scheduler.state if seen.scheduler else "UNKNOWN"
     is_known = state not in ("UNKNOWN", *NOT_OVER)

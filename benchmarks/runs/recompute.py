@@ -123,7 +123,7 @@ def _first_rank_steps(record: RunRecord) -> int:
 def _failed_before(folder: RunFolder, backend: Backend, measured: str, attempt: int, *, queued: bool) -> list[str]:
     """Return why an earlier phase failed, so that the measured phase never started.
 
-    For a queued run, `check` and `unpack` are skipped, because the text of the attempt's end explains their failures.
+    For a queued run, skip `check` and `unpack`: the record of how the attempt ended already explains their failures.
     """
     found = []
     benchmark = folder.benchmark()

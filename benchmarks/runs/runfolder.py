@@ -2,8 +2,8 @@
 
 <output_dir>/<run_id>/ contains benchmark.json, plan.json, provenance.json, steps.jsonl, result.json, tensorboard/ and
 attempt-N/<phase>/ with the raw files: events-rankN.jsonl, rank-N.log, exits.jsonl. A queued run also has job.sbatch,
-job.json and slurm-*.out. Its attempt-N/ also contain job.jsonl, scheduler.json and telemetry/, and its phases an
-exits-rankN.jsonl for each rank. Every index is derived from these files.
+job.json and slurm-*.out. Each attempt-N/ then contains job.jsonl, scheduler.json and telemetry/, and each
+phase has an exits-rankN.jsonl for each rank. Every index is derived from these files.
 """
 
 import contextlib
@@ -341,7 +341,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def is_followed(folder: RunFolder) -> bool:
-    """Return whether a launcher is writing steps. If so, it has locked the file (launch/running/execute.py)."""
+    """Return whether a launcher is writing steps: launch/running/execute.py then holds a lock on the file."""
     with contextlib.suppress(OSError), files.opened(folder.path / STEPS) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)

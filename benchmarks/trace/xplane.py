@@ -150,7 +150,7 @@ class _Reading:
                 self._found.add(device, begin, begin + event.duration_ps, Operation(kernel, hlo_op, module))
 
     def _read_host(self, plane: _Plane, with_operations: bool) -> None:
-        """Add the step marks. If `with_operations`, also add the operations of a CPU.
+        """Add the step marks. If `with_operations` is true, also add the operations of a CPU.
 
         A CPU operation lasts until its end event, even if the call on its thread returned earlier.
         """
