@@ -151,7 +151,7 @@ def command_of(request: Request, command: str) -> str:
 
 
 def request_of(benchmark: Benchmark, settings: dict[str, str]) -> Request:
-    """Return the request for a benchmark, with `settings` in place of its own settings."""
+    """Return the request for a benchmark, with `settings` instead of the settings that the benchmark has."""
     same = {name: getattr(benchmark, name) for name in ("backend", "task", "engine", "dtype", "gpus")}
     names = {name: getattr(benchmark, name).name for name in ("model", "hardware", "site", "recipe")}
     usual = _nodes_needed(benchmark.gpus, benchmark.hardware)
