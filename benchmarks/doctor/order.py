@@ -1,7 +1,7 @@
 """Sort the findings in the logs of a failed run: the finding that is most likely the cause comes first. No I/O.
 
 `Tier` is the order of the kinds. Within a tier, the earliest finding comes first: in one log by line, in several logs
-by time stamp. If a finding has no stamp, the lower tier comes first. If Stepmark knows which rank failed first, the
+by time stamp. Without a time stamp, the lower tier comes first. If Stepmark knows which rank failed first, the
 findings of this rank come before those of other ranks.
 """
 

@@ -53,7 +53,7 @@ DISTINCT = (
 
 
 def memory_by_part(benchmark: Benchmark, storage: Storage) -> dict[str, float]:
-    """Return the bytes of each part when a step uses the most memory on a device."""
+    """Return the bytes of each part on a device, at the moment of a step that needs the most memory."""
     if storage.layer_loop is not None:
         state = _state(benchmark, storage, stage_parameters(benchmark, storage))
         return state | _in_the_layer_loop(benchmark, storage, storage.layer_loop)
@@ -265,7 +265,7 @@ def _dense_layers(benchmark: Benchmark, storage: Storage, part: int) -> int:
 
 
 def _listed_activations(benchmark: Benchmark, storage: Storage, stage: int) -> float:
-    """Return the saved bytes per token on a stage, with each part's micro-batches in flight.
+    """Return the saved bytes per token on a stage, summed over the micro-batches in flight of each part.
 
     Megatron runs `pipeline` micro-batches through a part before those of the next part.
     """
@@ -345,7 +345,7 @@ def fits(benchmark: Benchmark, storage: Storage) -> bool:
 
 
 def weight_shards(benchmark: Benchmark, storage: Storage) -> int:
-    """Return the number of devices in a pipeline stage that share each weight. The data axis replicates weights."""
+    """Return among how many devices of a pipeline stage each weight is divided. The data axis replicates weights."""
     parallelism = benchmark.parallelism
     context = parallelism.context if storage.weights_over_context else 1
     return parallelism.fsdp * parallelism.tensor * context

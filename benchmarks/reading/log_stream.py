@@ -351,7 +351,7 @@ class LineFormat(ABC):
         return self.begins.match(without_colours(window.text[found : found + 200])) is not None
 
     def read(self, stream: BinaryIO) -> Iterator[LogEvent]:
-        """Yield the events of a log. An event without a step or a skipped line marks the start of a process."""
+        """Yield the events of a log. An event with neither a step nor a skipped line marks a process's start."""
         window, tracker = Window(stream, self._chunk_bytes), AttemptTracker()
         while window.advance():
             starts = Starts(window, self.start_lines, tracker)

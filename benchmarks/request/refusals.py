@@ -1,4 +1,4 @@
-"""Refuses a resolved benchmark that cannot work: missing features, short runs, layouts that do not divide."""
+"""Refuses a resolved benchmark that cannot work: missing features, short runs, layouts that do not divide the work."""
 
 from collections.abc import Iterator
 
