@@ -1,4 +1,4 @@
-"""Refuses a resolved benchmark that cannot work: missing features, short runs, layouts that do not divide the work."""
+"""Refuses a resolved benchmark that cannot work: missing features, short runs, impossible layouts."""
 
 from collections.abc import Iterator
 
