@@ -47,7 +47,7 @@ def job(name: str, benchmark: Benchmark) -> Job:
     replaced, flags = dict.fromkeys(changed, why), dict(benchmark.settings.xla_flags)
     if benchmark.model.experts:
         flags[SORTS_BY_CUB] = "false"
-        replaced[SORTS_BY_CUB] = "false: CUB's sort of the tokens by expert asks a driver for its memory"
+        replaced[SORTS_BY_CUB] = "false, because CUB, which sorts tokens by expert, needs a driver"
     return Job(
         name=name,
         settings=[word.replace("{phase_dir}", ".") for word in planning.maxtext_argv(benchmark, changed)],

@@ -50,7 +50,7 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "MaxText cannot balance the tokens among the experts",
             where="routing=balanced",
-            why="its router only has trained weights or random choices, which are not balanced",
+            why="its router chooses experts by trained weights or at random, and neither is balanced",
             next_command="--set=routing=learned",
         )
     yield from _unusable_programs(benchmark)
@@ -64,7 +64,7 @@ def _unusable_programs(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"megablox=true without tokamax does not run on {device}",
             where="--set=megablox",
-            why="it is a kernel for TPUs; on other devices, an interpreter runs it, 170 to 300 times as slow",
+            why="megablox is a kernel for TPUs; other devices interpret it, which is 170 to 300 times slower",
             next_command=_another_program(benchmark),
         )
     elif chosen == RAGGED_DOT and kind == "gpu":
@@ -78,7 +78,7 @@ def _unusable_programs(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"use_tokamax_gmm=true does not train on {device}",
             where="--set=use_tokamax_gmm",
-            why="tokamax has kernels for the gradients of experts on Hopper GPUs and TPUs only",
+            why="tokamax has gradient kernels for experts only on Hopper GPUs and TPUs",
             next_command=_another_program(benchmark),
         )
     if chosen["sparse_matmul"] and benchmark.settings.knobs.get("quantization") and kind != "tpu":

@@ -113,12 +113,12 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"adapters have the type {weight}, but the layer computes in {compute}",
             where="--set=weight_dtype",
-            why="MaxText does not convert the product of an adapter: later layers use float32, scanned layers fail",
+            why="MaxText does not convert an adapter's output: scanned layers fail, and other layers use float32",
             next_command=f"--set=weight_dtype={compute}",
         )
     if "lora_targets" in benchmark.settings.overrides and pattern(benchmark.lora.targets) != knobs[PATHS]:
         yield RequestError(
-            f"this model does not have all matrices of {benchmark.settings.overrides['lora_targets']}",
+            f"this model lacks a matrix of lora_targets={benchmark.settings.overrides['lora_targets']}",
             where="--set=lora_targets",
             why=f"a layer has {', '.join(_modules(knobs).values())}; fused_qkv and fused_mlp change these names",
         )

@@ -44,7 +44,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     dumps = hlo.dumps(phase_dir / "hlo")
     problem = ""
     if silent or benchmark.hardware.kind == "cpu":
-        why = "the CPU compiler ignores it" if benchmark.hardware.kind == "cpu" else "XLA does not report a failure"
+        why = "the CPU compiler ignores profiles" if benchmark.hardware.kind == "cpu" else "XLA reports no failure"
         where = f" in {first_few(silent)}" if silent else ""
         problem = f"XLA does not report that it read the profile{where} ({why})"
     elif not dumps:
@@ -55,7 +55,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
-    share += f" (not {first_few(without)})" if without else ""
+    share += f" (all but {first_few(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
     made = f"recorded in {profile.made_in or 'this run'}"
     words = f"every rank read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"
@@ -72,7 +72,7 @@ def _watched(benchmark: Benchmark, record: RunRecord, logs: list[Path]) -> PgleS
     """Return for --pgle=auto whether every worker reports PGLE, and whether XLA logs its use on a GPU."""
     missing = [str(rank) for rank in range(len(logs)) if rank not in record.watched]
     if missing:
-        return PgleSeen(applied=False, reason=f"the workers of these ranks did not report it: {first_few(missing)}")
+        return PgleSeen(applied=False, reason=f"the workers of these ranks did not report PGLE: {first_few(missing)}")
     first = record.watched[0]
     for rank, one in sorted(record.watched.items()):
         if not one.applied:

@@ -254,7 +254,7 @@ def _auto_refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"--pgle=auto needs {FEWEST_STEPS} steps, but --steps={benchmark.steps}",
             where=f"--steps={benchmark.steps}",
-            why=f"jax profiles {PROFILING_RUNS} steps and compiles again; the next {SETTLING_STEPS} are excluded",
+            why=f"jax profiles {PROFILING_RUNS} steps and compiles again; {SETTLING_STEPS} more steps are excluded",
             next_command=f"--steps={FEWEST_STEPS}",
         )
     last, first = benchmark.window.rpartition("-")[2], PROFILING_RUNS + SETTLING_STEPS + 1

@@ -69,7 +69,7 @@ PART_DIMENSIONS: dict[str, dict[str, str]] = {
 }
 MTP_MODULES = "mtp_num_layers"  # stated for every model that has any, because no model of MaxText has them by default
 DIVIDED_LOGITS = "normalize_embedding_logits"  # divides a tied head's logits by sqrt(hidden size); MaxText's default
-_NO_ADAPTERS = "nothing: a run starts with its own adapters and checks them before and after"
+_NO_ADAPTERS = "nothing: a run creates its adapters and checks them before and after the training"
 _UNKNOWN_AXES = ("autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco", "sequence")
 _CHANGING_THE_WORK = (
     "lora.lora_weight_qtype", "lora.lora_tile_size", "decoder_block", "mlp_activations", "attention_type",
@@ -102,14 +102,14 @@ RESERVED: Mapping[str, str] = {
     ),
     "use_random_routing": "--set=routing",
     "base_config": "--set for single settings",
-    "lora": "--task=lora, and --set=lora.lora_rank=N and similar",
+    "lora": "--task=lora with --set=lora.lora_rank=N and other lora.* settings",
     "lora.enable_lora": "--task",
     **dict.fromkeys(("lora.lora_restore_path", "lora_input_adapters_path", "hf_lora_adapter_path"), _NO_ADAPTERS),
     "eval_interval": "nothing: an evaluation would be part of a step's time",
     "trainable_parameters_mask": "--task",
     **dict.fromkeys(_CHANGING_THE_WORK, OTHER_WORK),
     **{
-        f"{network}_{axis}_parallelism": "another axis, such as context, because no model here uses this axis"
+        f"{network}_{axis}_parallelism": "another axis, such as context, because no model in Stepmark uses this axis"
         for network in ("ici", "dcn")
         for axis in _UNKNOWN_AXES
     },
@@ -339,7 +339,7 @@ def _size(knobs: dict[str, Scalar], network: str, axis: str) -> int:
     size = int(knobs.get(name, 1))
     if size < 1:
         raise RequestError(
-            f"{name}={size}, but a layout must be stated with sizes of 1 or more",
+            f"{name}={size}, but each size of a layout must be 1 or more",
             where=f"--set={name}",
             next_command=f"--set={name}=1",
         )

@@ -76,7 +76,7 @@ def group_for(name: str, hardware: Hardware) -> FlagGroup:
     found = group(name)
     where = f"--set=xla_group={name} --hardware={hardware.name}"
     if name.startswith(OF_PGLE):  # these flags have an effect only in the phases that --pgle adds
-        raise RequestError(f"{name} is not set directly", where=where, next_command="--set=xla_group --pgle=nsys")
+        raise RequestError(f"{name} cannot be set directly", where=where, next_command="--set=xla_group --pgle=nsys")
     row = table().groups[name]
     families = [family for family, names in table().families.items() if hardware.name in names]
     if not {hardware.kind, *families} & set(row.hardware):

@@ -27,7 +27,7 @@ SITE = flags.DEFINE_string("site", "local", "Site whose nodes to check.")
 NODES = flags.DEFINE_integer(
     "nodes", None, "Number of nodes to check. (default: all nodes that are up)", lower_bound=1
 )
-LIMIT = flags.DEFINE_float("limit", 120, "Seconds without a new answer after which silent nodes fail.", lower_bound=1)
+LIMIT = flags.DEFINE_float("limit", 120, "Maximum seconds to wait for the next node's answer.", lower_bound=1)
 QUEUE_LIMIT = flags.DEFINE_float("queue_limit", 600, "Seconds that the job may wait for its nodes.", lower_bound=1)
 DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Show the job without submitting it or writing files.")
 

@@ -123,7 +123,7 @@ def main(argv: list[str]) -> int:
     if not FLAGS.wait and site.slurm is None:
         raise RequestError("--nowait needs a site with a queue", where=f"--site={site.name}", next_command="--wait")
     if FLAGS.allow_busy and site.slurm is not None:
-        raise RequestError("--allow_busy is for a site without a queue", where=f"--site={site.name}")
+        raise RequestError("--allow_busy works only on a site without a queue", where=f"--site={site.name}")
     from benchmarks.values import Labels
     from launch.cli.runners import runner_of
     from launch.running.runners import Job

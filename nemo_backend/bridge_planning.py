@@ -403,7 +403,7 @@ def _refuse_replaced(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"{key} has no effect on recipe {benchmark.settings.knobs['recipe']}",
                 where=f"--set={key}",
-                why=f"Megatron-Bridge replaces it with comm_overlap.{field}, or with that setting's default",
+                why=f"Megatron-Bridge replaces it with comm_overlap.{field}, or with the default of that setting",
                 next_command=f"--set={key} --set=comm_overlap.{field}={text_of(value)}",
             )
 
@@ -453,7 +453,7 @@ def _refuse_on_a_cpu(benchmark: Benchmark) -> Iterator[RequestError]:
     yield from megatron.cpu_refusals(benchmark, RECOMPUTE, CONTEXT)
     if benchmark.settings.knobs.get(SEQUENCE_PARALLEL):
         place = f"--set={SEQUENCE_PARALLEL}"
-        why = "without Transformer Engine, Megatron uses PyTorch's norm, which does not support it"
+        why = "without Transformer Engine, Megatron uses PyTorch's norm, which does not support sequence parallelism"
         yield RequestError("sequence parallelism needs a GPU", where=place, why=why, next_command=f"{place}=false")
 
 

@@ -70,9 +70,9 @@ def target_names(knobs: Mapping[str, Scalar]) -> list[str]:
     both = set(names) & set(FUSED_TARGETS) and set(names) & set(SEPARATE_TARGETS)
     if both or not names or len(set(names)) < len(names) or not set(names) <= LORA_TARGETS.keys():
         raise RequestError(
-            f"peft.target_modules={text} is not a valid list of {', '.join(LORA_TARGETS)}",
+            f"peft.target_modules={text} must be a list of {', '.join(LORA_TARGETS)}",
             where="--set=peft.target_modules",
-            why="each name may occur once, and Megatron adapts either fused matrices or parts of them, but not both",
+            why="no name can occur twice, and Megatron adapts either fused matrices or their parts, but not both",
             next_command=f"--set=peft.target_modules={AS_THEY_ARE}",
         )
     return names

@@ -78,7 +78,7 @@ def fp8_scaling_refusals(benchmark: Benchmark, setting: str) -> Iterator[Request
     possible = [name for name, known in FP8_SCALING_HARDWARE.items() if benchmark.hardware.name in known]
     if scaling == "mxfp8" and "mxfp8" in benchmark.hardware.peaks:
         yield RequestError(
-            "the fp8 scaling 'mxfp8' is a separate precision",
+            "'mxfp8' is a separate precision, not a scaling of fp8",
             where=f"--set={setting}",
             why="it has its own peak, and only Megatron-Bridge has recipes for it",
             next_command="--engine=bridge --dtype=mxfp8",
@@ -121,10 +121,10 @@ def cpu_refusals(benchmark: Benchmark, recompute: str, context: str) -> Iterator
             recompute in benchmark.settings.knobs,
             "recomputation",
             recompute,
-            "Megatron saves CUDA's random state for it",
+            "Megatron saves CUDA's random state to recompute",
         ),
-        (benchmark.parallelism.context > 1, "context parallelism", context, "only Transformer Engine supports it"),
-        (dropout, "dropout", "peft.dropout", "Megatron uses CUDA's random state for it"),
+        (benchmark.parallelism.context > 1, "context parallelism", context, "it needs Transformer Engine"),
+        (dropout, "dropout", "peft.dropout", "Megatron's dropout uses CUDA's random state"),
     ):
         if asked:
             place = f"--set={setting}"
@@ -196,9 +196,9 @@ def pair_refusals(benchmark: Benchmark, place: str, group: str, *, overlaps: boo
         return
     if knobs.get(overlapped, overlaps) is not True or knobs.get(batched, not overlaps) is not False:
         yield RequestError(
-            "with these messages, an interleaved pipeline of two stages can train with wrong gradients",
+            "an interleaved pipeline of two stages with batched messages can train with wrong gradients",
             where=f"--set={place}.virtual_pipeline_model_parallel_size={share.virtual_pipeline}",
-            why="both neighbours of a stage are the same process, and batched messages to it can be confused",
+            why="both neighbours of a stage are the same process, which can confuse batched messages",
             next_command=f"--set={overlapped}=true --set={batched}=false",
         )
 

@@ -260,13 +260,13 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
             yield RequestError(
                 f"{key} has no value for {benchmark.gpus} GPUs",
                 where=f"recipe {benchmark.recipe.name}",
-                why=f"it depends on the batch and the layout; pass --set={key}=VALUE, or a GPU count of the recipe",
+                why=f"pass --set={key}=VALUE, or use a number of GPUs for which the recipe has a value",
             )
     if submission.knobs.max_steps is None and benchmark.batch.gradient_accumulation > 1:
         yield RequestError(
             f"the submission of {submission.name} does not accumulate gradients",
             where="--set=gradient_accumulation",
-            why="its batch is the micro batch times the replicas; pass --set=micro_batch_size=N instead",
+            why="its global batch is the micro batch times the replicas; pass --set=micro_batch_size=N instead",
             next_command="--set=gradient_accumulation",
         )
 

@@ -81,20 +81,20 @@ def _failures(outcome: MlperfOutcome, run: LoggedRun) -> Iterator[str]:
         best = f"the best of {len(values)} was {min(values):g}" if values else "the run had no evaluation"
         yield f"no evaluation reached {outcome.target:g}: {best}"
     if len(run.marks["run_start"]) > 1:
-        yield f"the log starts {len(run.marks['run_start'])} runs but stops only one"
+        yield f"the log has {len(run.marks['run_start'])} run_start lines, but only one run_stop"
     if outcome.division == CLOSED and "cache_clear" not in run.settings:
-        yield "the log does not report cleared caches (cache_clear)"
+        yield "the log does not report that the caches were cleared (cache_clear)"
 
 
 def _other_than_asked(benchmark: Benchmark, submission: Submission, run: LoggedRun) -> Iterator[str]:
     if run.benchmark not in (None, submission.name):
-        yield f"the log belongs to {run.benchmark}, but the request was {submission.name}"
+        yield f"the log belongs to {run.benchmark}, but the request was for {submission.name}"
     if run.batch not in (None, benchmark.batch.global_batch_size):
-        yield f"the log has a global batch of {run.batch}, but the request was {benchmark.batch.global_batch_size}"
+        yield f"the log has a global batch of {run.batch}, but the request has {benchmark.batch.global_batch_size}"
     rate = run.settings.get("opt_base_learning_rate")
     wanted_rate = benchmark.settings.knobs.get(submission.knobs.learning_rate)
     if isinstance(rate, int | float) and isinstance(wanted_rate, int | float) and abs(rate - wanted_rate) > SPREAD:
-        yield f"the log has a learning rate of {rate:g}, but the request was {wanted_rate:g}"
+        yield f"the log has a learning rate of {rate:g}, but the request has {wanted_rate:g}"
 
 
 def _notes(outcome: MlperfOutcome, phase_dir: Path) -> Iterator[str]:

@@ -229,7 +229,7 @@ def refusals(benchmark: Benchmark) -> list[RequestError]:
 
 def _settings(benchmark: Benchmark) -> Iterator[RequestError]:
     """Refuse settings that belong to the other engine, have no effect, or do not work on this GPU."""
-    why = "it may be a field of Megatron-Bridge's configuration, which engine bridge uses"
+    why = "if it is a field of Megatron-Bridge's configuration, pass --engine=bridge"
     yield from megatron.unknown_settings(benchmark, settings(), why, "bridge")
     for name in benchmark.settings.overrides:
         if name.startswith("trainer.plugins.fp8") and benchmark.dtype != "fp8":

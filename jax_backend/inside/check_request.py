@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
         return EXIT_BROKEN
     lines = [f"{word}: {why} {jaxlib()}" for word, why in wrong.items()]
     count = "1 flag" if len(flags) == 1 else f"{len(flags)} flags"
-    summary = f"{jaxlib()} checked {count}" + ("" if lines or not flags else " and knows all of them")
+    summary = f"{jaxlib()} checked {count}" + ("" if lines or not flags else " and knows all flags")
     print("\n".join([*lines, summary]))
     return EXIT_REFUSED if lines else 0
 

@@ -52,7 +52,7 @@ def look(options, worker):
         print(f"{name} {version}", flush=True)
     engine = versions.get("transformer-engine", versions.get("transformer-engine-jax", ""))
     if settings.get("attention") == "cudnn_flash_te" and engine.startswith(BROKEN_TRANSFORMER_ENGINES):
-        why = "attention for JAX does not work in its versions 2.12 and 2.13"
+        why = "its attention for JAX does not work in versions 2.12 and 2.13"
         raise kit.CheckFailure(f"Transformer Engine {engine} is installed", why, WITH_TRANSFORMER_ENGINE)
     on_a_node = options.devices * options.tasks_per_node // options.processes
     devices = devices_here(on_a_node, options.tasks_per_node == 1, options.device_name, kit)
@@ -69,7 +69,7 @@ def refuse_unknown_flags(kit):
     if wrong:
         text = "; ".join(f"{word}: {why} {asked.jaxlib()}" for word, why in wrong.items())
         raise kit.CheckFailure(
-            "XLA refuses its flags", text, "list successors with python launch/doctor.py flags FLAGS"
+            "XLA refuses flags in XLA_FLAGS", text, "list successors with python launch/doctor.py flags FLAGS"
         )
 
 

@@ -79,7 +79,7 @@ def flags_of(text: str) -> dict[str, str]:
 def differences(made_by: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Describe each difference between the profiled program and this one."""
     return [
-        f"{name} is {now.get(name)!r}, in the profile {made_by.get(name)!r}"
+        f"{name} is {now.get(name)!r} in this run, but {made_by.get(name)!r} in the profile"
         for name in {**now, **made_by}
         if now.get(name) != made_by.get(name)
     ]

@@ -55,7 +55,7 @@ def download_asset(access: Access, asset: Asset, folder: Path) -> None:
     """Download every file of the asset that is missing or differs from the hub's file."""
     if asset.repository is None:
         raise RequestError(
-            f"'{asset.name}' cannot be downloaded; it must be made",
+            f"'{asset.name}' cannot be downloaded; you must make it",
             where=f"--asset={asset.name}",
             why=f"to make it: {asset.made_by}",
         )

@@ -117,7 +117,7 @@ def contenders_for(
             continue
         program = backend.work_program(benchmark) if isinstance(backend, ProvesWork) else None
         if program is None:
-            left_out[engine] = "it has no program that reports the results of its training steps"
+            left_out[engine] = "the engine has no program that reports the results of its training steps"
         else:
             taking_part.append(Contender(backend, benchmark, program))
     return taking_part, left_out

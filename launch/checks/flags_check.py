@@ -138,10 +138,10 @@ def report(text: str) -> tuple[list[CheckedFlags], str, int]:
 
 def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
     python = venvs.python_of(spec)
-    answer = Answer({}, broken="it does not exist yet") if python is None else ask(check, python)
+    answer = Answer({}, broken="the environment does not exist yet") if python is None else ask(check, python)
     summary = f"environment '{spec.name}': {answer.summary}"
     if answer.broken:
-        summary = f"from Stepmark's table of flags, because environment '{spec.name}' did not answer: {answer.broken}"
+        summary = f"Stepmark used its own table, because environment '{spec.name}' did not answer: {answer.broken}"
     return CheckedFlags(
         environment=spec.name,
         python=None if python is None else str(python),
@@ -161,5 +161,5 @@ def _checked(check: FlagsCheck, spec: EnvironmentSpec) -> CheckedFlags:
 
 def _cell(row: CheckedFlag) -> str:
     """Return the text of a flag: its status, its purpose, and its replacement if it is refused."""
-    instead = f"instead: {row.successor or 'remove or correct it'}" if row.is_refused else ""
+    instead = f"instead: {row.successor or 'remove or correct the flag'}" if row.is_refused else ""
     return "\n".join(line for line in (row.installed or row.table, row.text, instead) if line)

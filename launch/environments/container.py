@@ -142,7 +142,8 @@ class TaskContainers:
         try:
             program.ask("rm", *force, *(_name(phase_dir, rank) for rank in range(ranks)))
         except RequestError as error:
-            print(f"stepmark: a container may remain ({error.why}): {program.name} ps", file=sys.stderr, flush=True)
+            text = f"stepmark: a container may still exist ({error.why}); to check: {program.name} ps"
+            print(text, file=sys.stderr, flush=True)
 
     @staticmethod
     def exit_code(code: int) -> int:

@@ -137,7 +137,7 @@ def _is_offered(making: Making, show: Show) -> bool:
     wanted = making.lock_file.offered
     if not wanted:
         return True
-    show(f"looking for {wanted} in the indexes")
+    show(f"looking for {wanted} in the package indexes")
     ended = run(making, [*_install(making), "--dry-run", wanted])
     if ended.exit_code == 0:
         return True

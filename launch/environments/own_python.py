@@ -65,7 +65,7 @@ def refuse(site: Site, spec: EnvironmentSpec, engine: str) -> None:
         return
     why = report.problem([module_of(spec)])
     if not why and spec.gpu_packages and not any(name in report.packages for name in spec.gpu_packages):
-        why = f"for a GPU it needs one of {', '.join(spec.gpu_packages)}"
+        why = f"GPU runs need one of the packages {', '.join(spec.gpu_packages)}"
     if why:
         raise _refusal(site, python, f"cannot run '{engine}': {why}", f"it has {len(report.packages)} packages")
 

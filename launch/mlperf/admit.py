@@ -49,12 +49,12 @@ def _time_limit(benchmark: Benchmark, options: JobOptions) -> Iterator[BrokenRul
 def _refuse_shared_nodes(benchmark: Benchmark, options: JobOptions) -> None:
     """Refuse shared nodes if the submission clears caches or sets clocks, which also affect other jobs on a node."""
     boost = bool(benchmark.settings.knobs.get("VBOOST_VALUE", 0))
-    does = ["drops the caches"] * clears_caches(benchmark) + ["sets the GPUs' boost"] * boost
+    does = ["clears the caches"] * clears_caches(benchmark) + ["changes the GPU clocks"] * boost
     if does and not options.exclusive:
         raise RequestError(
             f"a submission needs exclusive nodes, because it {' and '.join(does)} of its nodes",
             where="--noexclusive",
-            why="other jobs on the node would run with cold caches or other clocks; the alternative is "
+            why="this would affect other jobs on the same nodes; to share nodes, pass "
             "--set=CLEAR_CACHES=false --set=VBOOST_VALUE=0 --set=MLPERF_DIVISION=open",
             next_command="--exclusive",
         )

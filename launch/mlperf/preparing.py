@@ -39,7 +39,7 @@ class Preparation:
 def preview(work: Preparation) -> str:
     """Return the script of the job, or a message that no file is missing."""
     steps = _steps(work)
-    return render(work, steps, _folder(work)) if steps else f"{work.out} has all files: no job"
+    return render(work, steps, _folder(work)) if steps else f"no job is needed: {work.out} has all files"
 
 
 def prepare(work: Preparation) -> int:

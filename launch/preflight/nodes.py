@@ -181,7 +181,7 @@ def choose(
             where="--nodes" if count else "the partition",
             why=f"down: {node_list(down)}"
             if down
-            else f"it has {plural(len(names), 'node')}, {len(excluded)} excluded",
+            else f"the partition has {plural(len(names), 'node')}, {len(excluded)} excluded",
             next_command=by_hand(site, "sinfo -R"),
         )
     if options.nodelist:
@@ -290,7 +290,7 @@ def _progress(preflight: Preflight) -> Progress:
 def _failed(site: Site, folder: Path, job_id: str, ended: SchedulerEnd | None) -> RunError:
     output = folder / f"slurm-{job_id}.out"
     words = _lines(output)[-5:]
-    state = f"{ended.state} {ended.exit_code or ''}".strip() if ended else "cancelled, because it stopped answering"
+    state = f"{ended.state} {ended.exit_code or ''}".strip() if ended else "cancelled; the nodes stopped answering"
     return RunError(
         f"the preflight's job {job_id} ended before it checked its nodes: {state}",
         where=str(folder),

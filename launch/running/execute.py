@@ -111,7 +111,7 @@ def _refuse_blanks(folder: RunFolder, plan: Plan) -> None:
         raise RequestError(
             "the path of the run's folder has a space or a quote, at which XLA would split its flags",
             where=str(folder.path.parent),
-            why="pass --output_dir=DIR without spaces and quotes",
+            why="pass --output_dir=DIR without spaces or quotes",
         )
 
 

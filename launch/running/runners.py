@@ -127,7 +127,7 @@ class LocalRunner(Runner):
 
         plan = backend.plan(benchmark)
         lacks = [] if machine_gpus.detect().gpus else without_transformer_engine(benchmark, backend)
-        warnings = [f"warning: on a machine with GPUs, this is refused: {one.what} ({one.why})" for one in lacks]
+        warnings = [f"warning: a machine with GPUs would refuse this ({one.what}; {one.why})" for one in lacks]
         return msgspec.structs.replace(plan, notes=[*plan.notes, *warnings])
 
     def preview(self, benchmark: Benchmark, backend: Backend) -> str:

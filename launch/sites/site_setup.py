@@ -98,9 +98,9 @@ def _slurm(work: Work) -> Rows:
 def preview(work: Work) -> str:
     """Return the script of the job, or why no job is needed."""
     if work.site.slurm is None or work.site.runtime != "container":
-        return "no job: environments and images are made on this machine"
+        return "no job is needed: Stepmark makes environments and images on this machine"
     job = plan_import(work)
-    return render_import(job) if job.to_import else "no job: all images exist"
+    return render_import(job) if job.to_import else "no job is needed: all images exist"
 
 
 # --- folders ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _why_unseen(site: Site, path: Path) -> str:
     shared = [Path(folder).resolve() for folder in site.slurm.shared_folders] if site.slurm else [Path("/")]
     around = [folder for folder in shared if path.resolve().is_relative_to(folder)]
     if not around:
-        return f"the nodes do not see it (they share {', '.join(map(str, shared)) or 'nothing'})"
+        return f"the nodes do not see this folder (shared with them: {', '.join(map(str, shared)) or 'none'})"
     if any(folder.is_dir() for folder in around):
         return ""
     # Do not make the folder here, because it would exist only on this machine.
@@ -153,7 +153,7 @@ def _environment(work: Work, spec: EnvironmentSpec, name: str) -> Row:
     if not spec.locks:
         only = len(work.engines) == 1  # the user requested only this engine
         state = State.REFUSED if only else State.FINE
-        return Row(name, "not on this site, because it runs only in its container", state)
+        return Row(name, "not available on this site, because this engine runs only in its container", state)
     return Row(name, f"ready: {venvs.ensure(spec)}")
 
 

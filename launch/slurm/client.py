@@ -312,7 +312,7 @@ def _joined(
         # The controller's record replaces the accounting's row of the same attempt; earlier attempts stay.
         is_earlier = last is None or (last.state not in parsing.NOT_ENDED and last.started != controlled.started)
         earlier = accounted if is_earlier else accounted[:-1]
-        why = None if accounted else f"from scontrol: {note}; earlier attempts are unknown"
+        why = None if accounted else f"this record is from scontrol, because {note}; earlier attempts are unknown"
         return [*earlier, msgspec.structs.replace(controlled, note=why)]
     if accounted:
         gone = "the end is unknown, because the controller no longer knows the job"

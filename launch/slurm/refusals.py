@@ -128,15 +128,15 @@ def refused_by(
     up = len(fitting) - len(down)
     if good and up < benchmark.nodes:
         wanted = plural(benchmark.nodes, "node")
-        notes.append(f"the job will wait, because {up} of {wanted} are up: {first_few(down)}")
+        notes.append(f"the job will wait, because only {up} of the {wanted} are up ({first_few(down)})")
 
 
 def _too_many(wanted: int, options: JobOptions, partition: Partition, usable: int) -> str:
     """Return why the partition or --nodelist does not fit the number of nodes; empty if both fit."""
     if partition.max_nodes is not None and wanted > partition.max_nodes:
-        return f"the partition allows {partition.max_nodes} per job"
+        return f"the partition allows {partition.max_nodes} nodes per job"
     if wanted > min(usable, partition.nodes):
         left = " after --exclude" if options.exclude else ""
-        return f"the partition has {min(usable, partition.nodes)}{left}"
+        return f"the partition has only {min(usable, partition.nodes)}{left}"
     listed = len(parse_node_list(options.nodelist))
-    return f"--nodelist has {listed}, and a job gets all of them" if listed > wanted else ""
+    return f"--nodelist has {listed} nodes, and a job gets all of them" if listed > wanted else ""

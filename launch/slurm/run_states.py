@@ -89,7 +89,7 @@ def _from_files(folder: RunFolder) -> RunState:
         else:
             _take_last_step(row, benchmark)
             if row.state == "running":
-                row.detail = _hangs(row, "it may hang, or its launcher has ended")
+                row.detail = _hangs(row, "the run may hang, or its launcher has ended")
     except (StepmarkError, OSError) as error:
         return RunState(folder, state="unreadable", detail=_words(error), problems=[str(error)])
     return row
@@ -157,7 +157,7 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
     if not row.job_ids:
         row.state = "not submitted"
         script = shlex.quote(str(row.folder.path / JOB_SCRIPT))
-        row.detail = f"the launcher ended before it submitted the job; next: sbatch {script}"
+        row.detail = f"the launcher ended before it submitted the job; to submit it: sbatch {script}"
     elif in_queue is None:
         try:
             backend = find_backend(row.folder.benchmark().backend)
@@ -174,7 +174,7 @@ def _judge(row: RunState, in_queue: QueueState | None, ends: list[SchedulerEnd])
             row.detail += f"; attempt {row.folder.attempts()[-1]} ended after step {row.step}"
             row.step = row.seconds_per_step = None
         if in_queue.state == "RUNNING":
-            row.detail = _hangs(row, "it may hang")
+            row.detail = _hangs(row, "the run may hang")
 
 
 def _hangs(row: RunState, what: str) -> str:

@@ -157,7 +157,7 @@ class _Watch:
         silent = now - max(self._unanswered_since, self._last_sign)
         if not self._has_ended() and silent > GIVE_UP_SECONDS:
             raise RunError(
-                f"no sign of Slurm or the run for {silent:.0f} s: {error.what}",
+                f"neither Slurm nor the run has answered for {silent:.0f} s: {error.what}",
                 where=str(self._folder.path),
                 why="the cluster may be gone; the files of the run are kept",
                 next_command=f"python launch/status.py --collect {shlex.quote(str(self._folder.path))}",
@@ -211,7 +211,7 @@ class _Watch:
             place = shlex.quote(str(self._folder.path))
             self._screen.note(
                 f"no step for {quiet:.0f} s{usual}: the run may hang. To end it: "
-                f"python launch/status.py --cancel {place} (--hang_timeout=SECONDS ends such runs)"
+                f"python launch/status.py --cancel {place} (run.py --hang_timeout=SECONDS ends such runs by itself)"
             )
 
     def _has_ended(self) -> bool:

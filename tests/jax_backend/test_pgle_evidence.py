@@ -102,7 +102,7 @@ def test_costs_of_other_collectives_are_of_little_use(phase_dir: Path) -> None:
 
 def test_on_a_cpu_no_log_makes_it_true(phase_dir: Path) -> None:
     on_cpu = resolved(gpus=2, nodes=2, pgle="nsys")
-    assert_unproven(evidence_of(on_cpu, phase_dir, record()), "the CPU compiler ignores it")
+    assert_unproven(evidence_of(on_cpu, phase_dir, record()), "the CPU compiler ignores profiles")
 
 
 def test_a_kept_profile_lies_in_the_runs_folder(phase_dir: Path) -> None:
@@ -121,7 +121,7 @@ EMPTY = PgleSeen(applied=False, reason="every trace was empty", recompile_step=3
 @pytest.mark.parametrize(
     ("watched", "words"),
     [
-        ((OWN,), "did not report it: 1"),
+        ((OWN,), "did not report PGLE: 1"),
         ((OWN, EMPTY), "rank 1: every trace was empty"),
         ((EMPTY, EMPTY), "every trace was empty"),
         ((OWN, OWN), "does not report in rank-1.log"),

@@ -168,7 +168,7 @@ def test_a_success_is_valid_without_a_step_in_its_log(tmp_path: Path) -> None:
         (log_of("success", "0.9457"), "invalid", "no evaluation reached 0.925"),
         (log_of("aborted"), "invalid", "run ended as 'aborted'"),
         (log_of(batch=16), "invalid", "a global batch of 16, but"),
-        (log_of(cleared=False), "invalid", "does not report cleared caches"),
+        (log_of(cleared=False), "invalid", "the caches were cleared"),
         (log_of()[:-200], "failed", "its log has no run_stop"),
         (None, "failed", "its log has no run_start"),
     ],

@@ -258,7 +258,7 @@ class Launcher:
         again = {node for run_id in runs.rerun_ids for node in _nodes_of(self._folder(run_id))}
         if first and again:
             common = len(first & again) or "none"
-            self._note(name, f"first run on {len(first)} nodes, re-runs on {len(again)} nodes, {common} in common")
+            self._note(name, f"first run: {len(first)} nodes; re-runs: {len(again)} nodes; nodes of both: {common}")
 
     def _note(self, name: str, note: str) -> None:
         """Add a note to a cell. A resumed night may already have the note."""

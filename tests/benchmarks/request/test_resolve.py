@@ -180,7 +180,7 @@ def test_a_benchmark_is_frozen_whole_and_reads_back() -> None:
         ),
         ("llama2_tiny", 8, {"ici_data_parallelism": 2}, "needs 16 devices, but"),
         ("llama2_tiny", 1, {"sequence_length": 256}, "longer than the 128"),
-        ("llama2_tiny", 8, {"ici_fsdp_parallelism": -1}, "must be stated"),
+        ("llama2_tiny", 8, {"ici_fsdp_parallelism": -1}, "must be 1 or more"),
         ("llama2_tiny", 2, {"ici_fsdp_parallelism": 1, "dcn_fsdp_parallelism": 2}, "dcn"),
         ("llama2_tiny", 1, {"attention": "flash"}, "attention=flash does not run on a CPU"),
     ],

@@ -151,7 +151,7 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     done = doctor("flags", f"{GONE} {KNOWN} {TYPO}", home=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    assert done.stdout.startswith("from Stepmark's table")
+    assert done.stdout.startswith("Stepmark used its own table")
     assert [GONE, "unknown"] in lines
     assert [KNOWN, "known"] in lines
     assert [TYPO, "not listed"] in lines
@@ -168,7 +168,7 @@ def test_without_an_environment_doctor_asks_the_table_and_says_so(tmp_path: Path
     [
         (KNOWS_ALL, 0, ["X 1 knows all"]),
         (REFUSES, 2, ["unknown to X 1; use b", f"instead: {KNOWN}", "instead: remove"]),
-        ("print('X 1 is no module'); exit(1)", 2, ["from Stepmark's table", "X 1 is no module"]),
+        ("print('X 1 is no module'); exit(1)", 2, ["Stepmark used its own table", "X 1 is no module"]),
     ],
 )
 def test_the_installed_compiler_decides_and_a_broken_one_leaves_the_table(

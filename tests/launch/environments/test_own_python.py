@@ -81,7 +81,7 @@ def test_one_whose_framework_sees_no_gpu_is_refused_for_a_gpu() -> None:
     )
     own_python.refuse(site(sys.executable), on_cpu, "maxtext")
     error = refusal(sys.executable, spec=on_gpu)
-    assert "it needs one of jax-cuda12-plugin, jax-cuda13-plugin" in error.what
+    assert "need one of the packages jax-cuda12-plugin, jax-cuda13-plugin" in error.what
     with_one = msgspec.structs.replace(on_gpu, gpu_packages=("jax-cuda12-plugin", "msgspec"))
     own_python.refuse(site(sys.executable), with_one, "maxtext")
 

@@ -49,7 +49,7 @@ def test_a_run_is_held_against_the_same_rules() -> None:
 
 def test_a_shared_node_is_left_as_it_is() -> None:
     shared = JobOptions(time="90", exclusive=False)
-    with pytest.raises(RequestError, match="drops the caches"):
+    with pytest.raises(RequestError, match="clears the caches"):
         admit.admit(guide(), CONFIGS, shared)
     quiet = guide(settings={"CLEAR_CACHES": "false"})
     assert admit.admit(quiet, CONFIGS, shared)

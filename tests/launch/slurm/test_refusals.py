@@ -109,11 +109,11 @@ def test_nodes_of_fewer_gpus_are_refused() -> None:
 
 def test_too_few_nodes_that_are_up_are_a_note() -> None:
     (note,) = checked(benchmark_of(4), nodes=nodes_of("idle", "allocated", "down*", "drained"))
-    assert note.endswith("2 of 4 nodes are up: node3 is down*, node4 is drained")
+    assert note.endswith("only 2 of the 4 nodes are up (node3 is down*, node4 is drained)")
     (note,) = checked(
         benchmark_of(4), nodes=nodes_of(*["down"] * 20), partition=msgspec.structs.replace(BATCH, nodes=20)
     )
-    assert note.endswith("node8 is down and 12 more")
+    assert note.endswith("node8 is down and 12 more)")
 
 
 # --- folders --------------------------------------------------------------------------------------------

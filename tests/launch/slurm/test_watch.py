@@ -202,7 +202,7 @@ def test_a_job_that_has_ended_is_collected_though_slurm_is_gone_for_good(
 def test_a_cluster_that_is_gone_with_the_run_is_given_up(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "GIVE_UP_SECONDS", 0.2)
     train(run, 5)
-    with pytest.raises(RunError, match="no sign of Slurm") as given_up:
+    with pytest.raises(RunError, match="neither Slurm nor the run") as given_up:
         follow(run, FakeSlurm([RequestError("the slurm.conf is not there")] * 200))
     assert "status.py --collect" in given_up.value.next_command
 
