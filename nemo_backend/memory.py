@@ -96,8 +96,8 @@ def storage(benchmark: Benchmark) -> Storage:
         dummy_gradients=trained and fused and bool(model.get("gradient_accumulation_fusion", True)),
         uncounted=_uncounted(benchmark, modules),
         stages=_stages(benchmark) if benchmark.model.experts and trained else (),
-        # Megatron's all-to-all holds received, computed and sorted rows at once; others only the computed ones.
-        dispatched_rows=1.5 if model.get("moe_token_dispatcher_type", "alltoall") == "alltoall" else 0.5,
+        # Half of the copies of rows that exist at once: Megatron's all-to-all has four, HybridEP and DeepEP have one.
+        dispatched_rows=2.0 if model.get("moe_token_dispatcher_type", "alltoall") == "alltoall" else 0.5,
     )
 
 
