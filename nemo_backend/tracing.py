@@ -133,6 +133,6 @@ def _replaced(benchmark: Benchmark, *, fused: bool) -> dict[str, str]:
     if benchmark.dtype in QUANTIZED:
         size = memory.storage(benchmark).quantized_number_bytes
         found[benchmark.dtype] = (
-            f"the weights are bf16, as large as 8-bit weights with transposes; kept inputs take {size:g} bytes a number"
+            f"weights are bf16, as large as 8-bit weights with transposes; kept inputs take {size:g} bytes a number"
         )
     return found
