@@ -133,5 +133,5 @@ def refusals(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             "MaxText cannot train adapters in a pipeline",
             where=f"--task={task}, a pipeline of {benchmark.parallelism.pipeline}",
-            why="MaxText finds the layers to adapt by name, and its pipeline gives the layers other names",
+            why="MaxText looks for the layers by name, but its pipeline gives them different names",
         )

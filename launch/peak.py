@@ -53,7 +53,7 @@ flags.DEFINE_integer("tokens", None, "Rows of each matmul. (default: 4096, on a 
 flags.DEFINE_string("dtype", ",".join(peaks.PRECISIONS), "Precisions of the matmuls, separated by commas.")
 flags.DEFINE_string("hardware", HERE, "Device (configs/hardware); `here` is this machine's GPU, otherwise its CPU.")
 flags.DEFINE_string("out", None, "File to write. (default: $STEPMARK_HOME/peaks/<platform>-<device>-<backend>.json)")
-flags.DEFINE_boolean("allow_busy", False, "Measure a GPU that another program is using.")
+flags.DEFINE_boolean("allow_busy", False, "Measure the GPU even if another program uses it.")
 
 
 def main(argv: list[str]) -> int:

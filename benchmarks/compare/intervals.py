@@ -44,7 +44,7 @@ def of_sets(a: Sequence[float], b: Sequence[float]) -> Interval:
     """Return the Welch t interval for the difference of the sides, from the logarithm of each run's metric."""
     from scipy import stats
 
-    by = f"{len(a)} and {len(b)} runs, Welch's t"
+    by = f"{len(a)} and {len(b)} runs, by Welch's t-test"
     return _confidence(lambda: stats.ttest_ind(b, a, equal_var=False), fmean(b) - fmean(a), by)
 
 
@@ -55,7 +55,7 @@ def of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval:
     if len(a) < FEWEST_RUNS:
         centre = fmean(b) - fmean(a) if a else 0.0
         return Interval(centre, by=f"only {len(a)} of the {FEWEST_RUNS} pairs that a verdict needs")
-    by = f"{len(a)} pairs of one sweep, paired t"
+    by = f"{len(a)} pairs of one sweep, by a paired t-test"
     return _confidence(lambda: stats.ttest_rel(b, a), fmean(b) - fmean(a), by)
 
 

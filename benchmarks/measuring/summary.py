@@ -252,7 +252,7 @@ def _unproven_pgle(benchmark: Benchmark, pgle: Pgle | None, *, failed: bool) -> 
         return []
     if benchmark.hardware.kind == "cpu" and pgle.seen.recompile_step is not None:
         return []
-    return [f"pgle: not applied: {pgle.seen.reason}"]
+    return [f"PGLE was not applied: {pgle.seen.reason}"]
 
 
 def _what_it_was(benchmark: Benchmark, record: RunRecord) -> list[str]:

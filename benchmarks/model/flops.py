@@ -348,7 +348,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="bridge",
-            formula="causal without routers, with the norms of latent attention and of MTP modules",
+            formula="as causal, but without routers, and with the norms of latent attention and of MTP modules",
             source="Megatron-Bridge 0.5.0 to 0.6.2, training/utils/flop_utils.py",
             tasks=("pretrain",),
             flops_per_token=_bridge,
@@ -358,7 +358,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="maxtext",
-            formula="causal without the head and the projection of MTP modules",
+            formula="as causal, but without the head and the projection of MTP modules",
             source="MaxText 0.2.5, utils/maxtext_utils.py: calculate_tflops_training_per_device",
             tasks=("pretrain",),
             flops_per_token=_maxtext,
@@ -375,7 +375,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="megatron_core",
-            formula="bridge, but layers with a sliding window also attend to the whole sequence",
+            formula="as bridge, but layers with a sliding window also attend to the whole sequence",
             source="Megatron-Core 0.19.2, megatron/training/training.py",
             tasks=("pretrain",),
             flops_per_token=_megatron_core,
@@ -386,7 +386,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="bridge_0_4",
-            formula="megatron_core, but only two of the three matrices in each expert of GPT-OSS",
+            formula="as megatron_core, but with only two of the three matrices in each expert of GPT-OSS",
             source="Megatron-Bridge up to 0.4, corrected on 2026-05-28 by #3947 (baa0259bd)",
             tasks=("pretrain",),
             flops_per_token=_bridge_0_4,

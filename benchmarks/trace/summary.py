@@ -195,7 +195,7 @@ def find_steps(trace: Trace) -> Steps | None:
     if any(len(ends) < 2 for ends in found):
         return None
     numbers = [_numbers(trace.marks, ends) for ends in found]
-    return Steps(f"between the ends of {module} on the device", numbers, found)
+    return Steps(f"each from one end of {module} on the device to the next", numbers, found)
 
 
 def _training_module(trace: Trace) -> str | None:

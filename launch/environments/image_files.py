@@ -52,7 +52,7 @@ def refuse(image: Path, benchmark: Benchmark) -> None:
         raise RequestError(
             "the container image does not exist",
             where=str(image),
-            why=f"site '{site}' runs {benchmark.backend} in it",
+            why=f"site '{site}' runs {benchmark.backend} in this image",
             next_command="--image=" if is_file else of_setup,
         )
     why = broken(image)

@@ -258,7 +258,7 @@ def options_of(slurm: SlurmFacts, partition: PartitionFacts, devices: Sequence[H
     why_not = f"; pmix fails: {slurm.no_pmix}" if slurm.no_pmix else ""
     found["mpi"] = Fact("pmix" if usable else None, f"srun --mpi=list: {', '.join(slurm.mpi) or 'none'}{why_not}")
     if any(device.nvlink_domain for device in devices) and not slurm.blocks:
-        found["segment"] = Fact("none", "scontrol show config: no topology/block, so --segment would be refused")
+        found["segment"] = Fact("none", "scontrol show config has no topology/block, so Slurm would refuse --segment")
     return found
 
 

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import cpp_extension
 
 CPU = torch.device("cpu")
-NOTE = "requests for a CUDA device were answered with the CPU"
+NOTE = "requests for a CUDA device received the CPU instead"
 
 
 def install():

@@ -70,7 +70,7 @@ def test_three_phases_run_and_a_profile_that_nothing_has_read_is_no_result(three
     assert phases_of(run) == {"check": 0, "profile": 0, "convert": 0, "perf": 0}
     (reason,) = run.result["reasons"]
     assert reason.startswith(
-        "pgle: not applied: XLA does not report that it read the profile in rank-0.log, rank-1.log"
+        "PGLE was not applied: XLA does not report that it read the profile in rank-0.log, rank-1.log"
     )
     profile = run.result["pgle"]["seen"]["profile"]
     assert profile["collectives"] == profile["covered"] > 0

@@ -459,12 +459,12 @@ def test_a_profile_that_is_proven_is_no_reason_against_a_run() -> None:
 @pytest.mark.parametrize(
     ("way", "seen", "hardware", "reason"),
     [
-        ("nsys", None, "h100", "pgle: not applied: the run recorded no evidence"),
-        ("auto", None, "cpu", "pgle: not applied: the run recorded no evidence"),
-        ("auto", EMPTY, "h100", "pgle: not applied: every trace was empty"),
+        ("nsys", None, "h100", "PGLE was not applied: the run recorded no evidence"),
+        ("auto", None, "cpu", "PGLE was not applied: the run recorded no evidence"),
+        ("auto", EMPTY, "h100", "PGLE was not applied: every trace was empty"),
         (
             "auto", msgspec.structs.replace(EMPTY, recompile_step=None), "cpu",
-            "pgle: not applied: every trace was empty",
+            "PGLE was not applied: every trace was empty",
         ),
     ],
 )  # fmt: skip
