@@ -110,8 +110,8 @@ def why_secret(text: str, known: Known | None = None) -> str:
     if _SHAPE.search(raw):
         return "the text looks like a token"
     if _QUERY.search(raw):
-        return "the text is an address with a secret in its query"
-    return "the text is an address with a login" if _LOGIN.search(raw) else ""
+        return "the text is a URL with a secret in its query"
+    return "the text is a URL with a login" if _LOGIN.search(raw) else ""
 
 
 def refuse_secrets(value: Any, where: str, known: Known | None = None) -> None:

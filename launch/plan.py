@@ -77,7 +77,7 @@ def _show(argv: list[str], most_layouts: int) -> int:
     request, *more = request_flags.requests(configs.site(request_flags.site_name()))
     if more:
         raise RequestError(
-            f"the flags name {1 + len(more)} benchmarks, but a plan is for one",
+            f"the flags name {1 + len(more)} benchmarks, but a plan is for one benchmark",
             why="pass one value in each flag, and --scale=64,128 for several numbers of GPUs",
         )
     backend = find_backend(request.backend)

@@ -266,7 +266,7 @@ def _refuse_settings(benchmark: Benchmark) -> Iterator[RequestError]:
         yield RequestError(
             f"the submission of {submission.name} does not accumulate gradients",
             where="--set=gradient_accumulation",
-            why="its global batch is the micro batch times the replicas; pass --set=micro_batch_size=N instead",
+            why="the global batch is the micro batch times the replicas; pass --set=micro_batch_size=N instead",
             next_command="--set=gradient_accumulation",
         )
 

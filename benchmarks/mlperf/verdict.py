@@ -165,7 +165,7 @@ def _olympic(one: SetVerdict) -> str:
     minutes, count = one.olympic_minutes, len(one.runs)
     if minutes is None:
         why = f"n = {count}, but at least {FEWEST} runs are needed"
-        return f"no olympic time to train: {why if count < FEWEST else 'more runs failed than the rules may exclude'}"
+        return f"no olympic time to train: {why if count < FEWEST else 'more runs failed than the rules exclude'}"
     factor, reference = one.convergence.factor if one.convergence else None, one.olympic_minutes_at_reference
     scaled = f", {minutes * factor:.3f} min with rcp_checker's factor of {factor:.4f}" if factor else ""
     speed = "" if reference is None else f"; {reference:.3f} min at the reference's mean sample count"

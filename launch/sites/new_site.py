@@ -211,7 +211,7 @@ def shared_folders(here: Sequence[Mount], node: NodeFacts) -> dict[str, str]:
     for folder in node.seen:
         around = [mount for mount in (*here, *node.mounts) if PurePosixPath(folder).is_relative_to(mount.folder)]
         deepest = max(around, key=lambda mount: len(mount.folder), default=Mount(source="", folder="/", kind=""))
-        words = f"{node.name} sees a file that was written here in {folder}"
+        words = f"{node.name} sees a file that this machine wrote to {folder}"
         found[deepest.folder] = f"{found[deepest.folder]}, {folder}" if deepest.folder in found else words
     for mount in here:
         if mount.kind in NETWORK and mount in node.mounts:

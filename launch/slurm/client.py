@@ -95,7 +95,7 @@ class Slurm:
         """Return the first job of a run. Cancel any further job, which a repeated submission has created."""
         first, *surplus = self._jobs_of(run_id) or [job_id]
         for number in surplus:
-            say(f"job {number} was cancelled, because it is the same run as job {first}")
+            say(f"job {number} was cancelled, because it repeats the run of job {first}")
             self.cancel(number)
         return first
 
@@ -279,7 +279,7 @@ def _refuse_foreign(path: Path, site: str) -> None:
         raise RequestError(
             "another user may have written the slurm.conf of this run",
             where=str(path),
-            why="this file can make Slurm's commands run any program as you",
+            why="this file can make Slurm's commands run any program with your permissions",
             next_command=f"SLURM_CONF={shlex.quote(str(path))} python launch/setup.py "
             f"--new_site={shlex.quote(site)}  # if you trust it",
         )
@@ -312,7 +312,7 @@ def _joined(
         # The controller's record replaces the accounting's row of the same attempt; earlier attempts stay.
         is_earlier = last is None or (last.state not in parsing.NOT_ENDED and last.started != controlled.started)
         earlier = accounted if is_earlier else accounted[:-1]
-        why = None if accounted else f"this record is from scontrol, because {note}; earlier attempts are unknown"
+        why = None if accounted else f"from scontrol ({note}); earlier attempts are unknown"
         return [*earlier, msgspec.structs.replace(controlled, note=why)]
     if accounted:
         gone = "the end is unknown, because the controller no longer knows the job"

@@ -131,6 +131,6 @@ def configs() -> Configs:
     refuse_exposed(
         "another user may have changed your sites and suites",
         *(home, *own, *(path for folder in own for path in folder.glob("*.yml"))),
-        why="a site names a slurm.conf, which can make Slurm's commands run any program as you",
+        why="a site names a slurm.conf, which can make Slurm's commands run any program with your permissions",
     )
     return Configs(own_sites=own[0], own_suites=own[1])

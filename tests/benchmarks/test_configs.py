@@ -179,7 +179,7 @@ def test_a_recipe_for_something_unknown_is_refused(root: Path, name: str, old: s
     ("name", "value", "why"),
     [
         ("MY_SETTING", "hf_" + "a1B2" * 8, "looks like a token"),
-        ("HTTPS_PROXY", "http://someone:password@proxy:3128", "an address with a login"),
+        ("HTTPS_PROXY", "http://someone:password@proxy:3128", "a URL with a login"),
         ("HF_TOKEN", "x", "a secret must not be in"),
         ("NCCL-DEBUG", "INFO", "matching regex"),
         ("1X", "1", "matching regex"),

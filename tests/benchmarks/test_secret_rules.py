@@ -52,7 +52,7 @@ def test_a_secret_is_known_by_its_shape(token: str) -> None:
 @pytest.mark.parametrize("sign", ["?", "?v=1&", "?v=1&amp;", "?v=1\\u0026"])
 def test_a_secret_in_the_query_of_an_address(name: str, sign: str) -> None:
     text = f"see https://host/file{sign}{name}=a1B2 and b"
-    assert why_secret(text, {}) == "the text is an address with a secret in its query"
+    assert why_secret(text, {}) == "the text is a URL with a secret in its query"
     assert hidden(text, {}) == text.replace("a1B2", "<redacted>")
     assert hidden(hidden(text, {}), {}) == hidden(text, {})
     assert hidden_in_log(text.encode(), {}) == hidden(text, {}).encode()
@@ -86,7 +86,7 @@ def test_what_only_looks_like_one_is_none(text: str) -> None:
 )
 def test_a_login_goes_whole_whatever_its_password_holds(login: str) -> None:
     text = f"read s3://{login}@bucket/x?a=b@c failed"
-    assert why_secret(text, {}) == "the text is an address with a login"
+    assert why_secret(text, {}) == "the text is a URL with a login"
     assert hidden(text, {}) == "read s3://<redacted>@bucket/x?a=b@c failed"
     assert hidden(hidden(text, {}), {}) == hidden(text, {})
 

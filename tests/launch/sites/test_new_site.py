@@ -225,6 +225,6 @@ def test_a_real_slurm_becomes_a_site_that_passes_its_preflight(
     assert (closed.returncode, "--partition: batch" in closed.stderr) == (2, True)
     done = setup("--partition=batch", "--hardware=cpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "sees a file that was written here" in done.stdout
+    assert "sees a file that this machine" in done.stdout
     assert "2 nodes pass, 0 fail" in done.stdout
     assert "python launch/run.py --backend=jax --model=llama2_tiny --nodes=2 --site=big" in done.stdout

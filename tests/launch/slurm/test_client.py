@@ -236,7 +236,7 @@ FAILED = f"echo '{shown('FAILED', 'NonZeroExitCode', '3:0')}'"
         (f"printf '{RUNS}'", FAILED, ["FAILED"], "scontrol", None),  # the accounting lags behind
         (f"printf '{RUNS}'", FORGOTTEN, ["RUNNING"], "sacct", "the end is unknown"),
         (f"printf '{LOST}{RUNS}'", FAILED, ["NODE_FAIL", "FAILED"], "scontrol", None),  # it was requeued
-        (OFF, FAILED, ["FAILED"], "scontrol", "from scontrol: accounting is off; earlier attempts are unknown"),
+        (OFF, FAILED, ["FAILED"], "scontrol", "from scontrol (accounting is off); earlier attempts are unknown"),
         (OFF, FORGOTTEN, ["UNKNOWN"], "nobody", "accounting is off, and the controller no longer knows the job"),
     ],
 )

@@ -79,4 +79,4 @@ def test_re_runs_are_on_other_nodes_than_the_first_run(cluster: ClusterOfTests) 
     assert len(found["rerun_ids"]) == 3
     first = nodes(cluster, found["run_id"])
     assert first not in {nodes(cluster, run_id) for run_id in found["rerun_ids"]}
-    assert any(note.endswith("none in common") for note in found["notes"])
+    assert any(note.endswith("nodes of both: none") for note in found["notes"])
