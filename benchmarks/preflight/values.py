@@ -96,6 +96,5 @@ def outliers(seen: Mapping[str, str]) -> dict[str, str]:
         return {}
     value, count = counts.most_common(1)[0]
     if 2 * count > len(seen):
-        most = f"but {count} of {len(seen)} nodes have {value}"
-        return {node: f"{own}, {most}" for node, own in seen.items() if own != value}
+        return {n: f"{own}, but {count} of {len(seen)} nodes have {value}" for n, own in seen.items() if own != value}
     return {node: f"{own}; no majority among {len(counts)} different values" for node, own in seen.items()}

@@ -142,8 +142,11 @@ class TaskContainers:
         try:
             program.ask("rm", *force, *(_name(phase_dir, rank) for rank in range(ranks)))
         except RequestError as error:
-            text = f"stepmark: a container may still exist ({error.why}); to check: {program.name} ps"
-            print(text, file=sys.stderr, flush=True)
+            print(
+                f"stepmark: check `{program.name} ps` for leftover containers ({error.why})",
+                file=sys.stderr,
+                flush=True,
+            )
 
     @staticmethod
     def exit_code(code: int) -> int:
