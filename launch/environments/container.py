@@ -142,7 +142,7 @@ class TaskContainers:
         try:
             program.ask("rm", *force, *(_name(phase_dir, rank) for rank in range(ranks)))
         except RequestError as error:
-            print(f"stepmark: `{program.name} ps` may show a leftover ({error.why})", file=sys.stderr, flush=True)
+            print(f"stepmark: `{program.name} ps` may list a container ({error.why})", file=sys.stderr, flush=True)
 
     @staticmethod
     def exit_code(code: int) -> int:
