@@ -248,10 +248,11 @@ def _request(row: Reference, configs: Configs) -> Request:
             why="only a recipe states which activations are kept for the backward pass",
         )
 
-    def distance(one: tuple[Recipe, str]) -> tuple[bool, bool, bool]:
+    def distance(one: tuple[Recipe, str]) -> tuple[bool, bool, bool, bool]:
         recipe, name = one
         is_general = len(recipe.hardware) > 2  # a recipe for several GPU generations, which no published program uses
-        return row.model not in recipe.models, is_general, row.hardware != name
+        unlike = (configs.model(recipe.models[0]).experts is None) != (configs.model(row.model).experts is None)
+        return row.model not in recipe.models, unlike, is_general, row.hardware != name
 
     recipe, on = min(fitting, key=distance)
     return Request(

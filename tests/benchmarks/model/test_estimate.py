@@ -41,7 +41,6 @@ MAXTEXT = next(row for row in ROWS if row.engine == "maxtext")
 TOO_LARGE = {
     ("maxtext", "llama3_70b", "TP1 PP1 CP1 FSDP128 MBS2"),
     ("maxtext", "llama3_70b", "TP1 PP1 CP1 FSDP256 MBS2"),
-    ("bridge", "llama3_70b", "TP1 PP1 CP1 FSDP64 MBS2"),
     ("bridge", "llama3_70b", "TP1 PP1 CP1 MBS2"),  # the page says no FSDP, with which no GPU can hold the model
     ("bridge", "llama3_70b", "TP1 PP4 CP1 MBS2"),
     ("bridge", "llama3_70b", "TP2 PP4 CP1 VP5 MBS2"),

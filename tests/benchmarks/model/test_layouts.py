@@ -59,6 +59,8 @@ def test_the_layout_of_every_recipe_is_among_its_own(name: str) -> None:
             asked = resolve(request, CONFIGS, backend)
             if asked.recipe.name != name or not fits(asked, backend.storage(asked)):
                 continue
+            if asked.model.layers % (asked.parallelism.pipeline * asked.parallelism.virtual_pipeline):
+                continue  # plan.py layouts ranks only stages of equal size
             found = rank(request, CONFIGS, backend)
             assert any(is_same_layout(one, asked) for one in found.layouts), (device, gpus, asked.parallelism)
 
@@ -128,5 +130,5 @@ def test_what_cannot_be_shared_says_why() -> None:
 def test_other_refusals_stay() -> None:
     with pytest.raises(RequestError, match="unknown model"):
         seeded(request(96, model="llama9"))
-    with pytest.raises(RequestError, match="no nemo pretrain recipe trains model 'llama31_405b'"):
-        seeded(request(96, model="llama31_405b"))
+    with pytest.raises(RequestError, match="no nemo pretrain recipe trains model 'llama2_70b'"):
+        seeded(request(96, model="llama2_70b"))
