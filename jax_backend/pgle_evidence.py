@@ -55,7 +55,7 @@ def _of_profile(benchmark: Benchmark, phase_dir: Path, logs: list[Path]) -> Pgle
     without = [one.name for one in demanded if not one.known_in(costs)]
     covered = len(demanded) - len(without)
     share = f"{covered} of {len(demanded)} collectives of the measured program have a cost"
-    share += f" (all but {first_few(without)})" if without else ""
+    share += f" (not: {first_few(without)})" if without else ""
     applied = covered >= ENOUGH_COVERED * len(demanded)
     made = f"recorded in {profile.made_in or 'this run'}"
     words = f"every rank read the profile of {len(costs)} instructions (key {profile.key[:12]}, {made}); {share}"

@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = {
-    "cat", "chmod", "cp", "df", "export", "git", "grep", "ls", "make", "mkdir", "nsys", "python", "python3", "sacct",
-    "sbatch", "scontrol", "sinfo", "ss", "stepmark", "sudo", "tail", "unset",
+    "cat", "chmod", "cp", "df", "export", "git", "grep", "ls", "make", "mkdir", "nsys", "python", "python3", "rm",
+    "sacct", "sbatch", "scontrol", "sinfo", "ss", "stepmark", "sudo", "tail", "unset",
 }  # fmt: skip
 FLAG = r"--\w*(?:=(?:'[^']*'|\"[^\"]*\"|\S*))?"
 FLAGS = re.compile(rf"{FLAG}(?: (?:{FLAG}|x))*")

@@ -103,7 +103,7 @@ def test_it_says_what_it_holds_and_a_second_time_writes_nothing(results: Path) -
     output = dashboard(f"--output_dir={results}")
     assert "runs      9" in output
     assert "charts    6 runs in 2 series; 6 nights" in output
-    assert "excluded  1 profiled, 1 running, 1 slowed on purpose: " in output
+    assert "excluded  1 profiled, 1 running, 1 slowed on purpose" in output
     assert "table     9 runs\n" in output
     (link,) = (results / "dashboard").glob("**/*.xplane.pb")  # where the profile plugin looks
     assert link.relative_to(results / "dashboard/runs" / folder_name(5)) == Path(
