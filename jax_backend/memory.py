@@ -249,8 +249,8 @@ def recompute(benchmark: Benchmark) -> Recompute:
 
 
 def _made_again(kept: frozenset[str], knobs: dict[str, Scalar]) -> frozenset[str]:
-    """Return the recomputed matmuls. A fused matmul is not recomputed if its own name is kept. The fused query, key
-    and value is also not recomputed if all three names are kept."""
+    """Return the recomputed matmuls. A fused matmul is not recomputed if its own name is kept. That of query, key and
+    value is not recomputed either if all three names are kept."""
     again = frozenset(LAYER_MATMULS) - kept
     if knobs.get("fused_mlp", False):
         again = again - _GATE_AND_UP if "mlpwi" in kept else again | _GATE_AND_UP

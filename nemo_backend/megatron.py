@@ -196,7 +196,7 @@ def pair_refusals(benchmark: Benchmark, place: str, group: str, *, overlaps: boo
         return
     if knobs.get(overlapped, overlaps) is not True or knobs.get(batched, not overlaps) is not False:
         yield RequestError(
-            "an interleaved pipeline of two stages with batched messages can train with wrong gradients",
+            "with batched messages, an interleaved pipeline of two stages can train with wrong gradients",
             where=f"--set={place}.virtual_pipeline_model_parallel_size={share.virtual_pipeline}",
             why="both neighbours of a stage are the same process, which can confuse batched messages",
             next_command=f"--set={overlapped}=true --set={batched}=false",

@@ -53,7 +53,7 @@ def table_text(comparison: Comparison, *, whole: bool = True) -> str:
 
 
 def _is_news(one: Difference, among: Sequence[Difference]) -> bool:
-    """Return whether the short report shows a metric: tested ones, loss, memory, and MFU unless speed implies it."""
+    """Return whether the short report shows a tested metric, loss, memory, or an MFU that speed does not imply."""
     if one.name != "MFU" or one.verdict != Verdict.NOT_TESTED:
         return one.verdict != Verdict.NOT_TESTED or one.name.endswith(("per GPU", "loss", "memory"))
     tested = next((other for other in among if other.verdict != Verdict.NOT_TESTED), one)

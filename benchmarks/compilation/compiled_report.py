@@ -115,7 +115,7 @@ def fits_text(program: StepProgram) -> str:
 
 
 def kernels_grid(schedule: Schedule) -> Grid:
-    """Return a table of the matmuls by precision, and of attention."""
+    """Return a table of the matmuls of each precision and of the attention kernels."""
     rows = [
         (one.what, one.kind, f"{one.instructions:,}", f"{one.times:,}", f"{one.flops:.4g}")
         for one in kernels(schedule)

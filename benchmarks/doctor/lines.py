@@ -131,7 +131,7 @@ class Traceback(NamedTuple):
 def read_traceback(text: bytes) -> Traceback:
     """Return the traceback that begins in the first line of a text.
 
-    Its lines have the prefix of the first line, apart from times. If no frame has that prefix, use the first frame's.
+    Its lines have the same prefix as the first line, except for times. If no frame has it, use the first frame's.
     """
     first = without_colours(text.partition(b"\n")[0])
     before, head, _ = first.partition(TRACEBACK)

@@ -331,7 +331,7 @@ CONVENTIONS: dict[str, Convention] = {
         ),
         Convention(
             name="causal",
-            formula=f"{CAUSAL}; with experts, the active experts, the routers and MTP modules with their head",
+            formula=f"{CAUSAL}; with experts, also routers, active experts, and MTP modules with their head",
             source="MaxText since 2025-07, Megatron-LM since 2025, Megatron-Bridge; with experts, Stepmark",
             tasks=("pretrain",),
             flops_per_token=_causal,

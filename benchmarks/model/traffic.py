@@ -172,7 +172,7 @@ def _pipeline(benchmark: Benchmark) -> Iterator[Traffic]:
         axis="pipeline",
         node_bytes=size if at.nodes == 1 else 0.0,
         network_bytes=size if at.nodes > 1 else 0.0,
-        formula=f"{sent} x activations of every micro-batch, or their gradients",
+        formula=f"{sent} x activations or gradients of every micro-batch",
     )
 
 

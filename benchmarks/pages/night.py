@@ -158,7 +158,7 @@ def _draw(axes: "Axes", one: MetricJudgement, points: Sequence[NightPoint]) -> N
 def _keys(one: MetricJudgement) -> list[Key]:
     colour = TONE_COLOURS[VERDICT_TONES[one.verdict]]
     keys = [
-        Key("●", BLUE, "baseline, with two standard deviations of a night"),
+        Key("●", BLUE, "baseline ± two standard deviations between nights"),
         Key("●", INK, "recent"),
         Key("●", colour, "latest night"),
     ]

@@ -45,8 +45,9 @@ class AttemptTracker:
 
     A source is a rank in the label of a line, or None for lines without a label.
     - A rank reports each step once, in order. If it reports the same or a lower step again, it has restarted.
-    - Lines without a rank may come from several hosts that are at most one step apart: 5,5,6,6 and 5,6,5,6 are
-      duplicates. If the step number decreases by more than one, or to 0, the job has restarted.
+    - Lines without a rank may come from several hosts that are at most one step apart. In the steps 5,5,6,6 and
+      5,6,5,6, the repeated steps are duplicates. If the step number decreases by more than one, or to 0, the job has
+      restarted.
     - If a source has reported steps, its next start-up line is a restart. If any source has reported steps, the
       next start-up line of the whole job is a restart.
     If a second host and a restart look the same, the tracker assumes a restart, so it never merges two attempts.

@@ -356,7 +356,7 @@ def is_followed(folder: RunFolder) -> bool:
 def without_result(run: Path) -> RequestError:
     """Return the error for a run without a result: its state, and the command to run next."""
     if (run / SUBMITTED).exists():
-        what, command = "the run is not collected yet: its job may still wait or train", "status.py --follow"
+        what, command = "the run is not collected yet: its job may still be queued or training", "status.py --follow"
     elif is_followed(RunFolder(run)):
         what, command = "the run is still running: its launcher has its files open", "status.py"
     else:

@@ -109,7 +109,7 @@ def _why_left_out(run: SweepRun, result: FinishedRun | None, going: Collection[s
 
 
 def _gains(sweep: Sweep, output_dir: Path) -> list[Comparison]:
-    """Compare cells that differ only in --pgle, each with the one without PGLE or, if all use it, with the first."""
+    """Compare cells that differ only in --pgle with the cell without PGLE; if all use PGLE, with the first cell."""
     groups: dict[bytes, list[int]] = {}
     for number, cell in enumerate(sweep.cells):
         but_pgle: Request = msgspec.structs.replace(cell.request, pgle=NO_PGLE)

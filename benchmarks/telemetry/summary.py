@@ -144,7 +144,7 @@ def _notes(no_gpu: str | None, unreadable: Sequence[str], cut: Sequence[str]) ->
     if unreadable:
         found.append(f"{plural(len(unreadable), 'line')} could not be read (first: {unreadable[0]})")
     if cut:
-        found.append(f"not sampled until the end of the window: {first_few(cut)}")
+        found.append(f"sampling stopped before the end of the window: {first_few(cut)}")
     return found
 
 
@@ -245,7 +245,7 @@ def telemetry_rows(telemetry: Telemetry | None, ranks: RankSpread | None = None)
                 f"the last rank started {last.seconds_late:.3g} s after the first (rank {last.rank} on {last.host})"
             )
         if ranks.without_times:
-            lines.append(f"{ranks.without_times} more ranks recorded no time for a counted step")
+            lines.append(f"{ranks.without_times} more ranks recorded no time for any counted step")
         rows.append(("ranks", "\n".join([*lines, CAVEAT])))
     return rows
 
@@ -255,7 +255,7 @@ def _host_text(telemetry: Telemetry) -> str:
     if telemetry.cpu_utilisation_mean is not None:
         words.append(f"CPU {telemetry.cpu_utilisation_mean:.0%} busy")
     if telemetry.host_memory_bytes_max is not None:
-        words.append(f"at most {telemetry.host_memory_bytes_max / 1e9:.3g} GB of memory used")
+        words.append(f"at most {telemetry.host_memory_bytes_max / 1e9:.3g} GB of host memory used")
     if not words:
         return "unknown: " + telemetry.null_because["cpu_utilisation_mean"]
     return ", ".join(words) + ("" if telemetry.nodes == 1 else f" ({telemetry.nodes} nodes)")

@@ -119,7 +119,7 @@ def run(command: list[str], log: Path) -> str:
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """Return the facts that the worker of phase profile recorded."""
+    """Return the facts that the worker recorded in the phase `profile`."""
     lines = (folder / "events-rank0.jsonl").read_bytes().splitlines()
     *_, facts = (json.loads(line) for line in lines if b'"facts"' in line)
     return dict(profile_identity.of_facts(facts))

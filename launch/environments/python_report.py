@@ -49,7 +49,7 @@ class PythonReport(Value, frozen=True):
 
 
 def module_of(spec: EnvironmentSpec) -> str:
-    """Return the module that a Python must have: the package of the environment's import check."""
+    """Return the package that the interpreter must be able to import, from the environment's import check."""
     return spec.import_check.partition(".")[0]
 
 

@@ -15,7 +15,7 @@ from megatron.core.transformer.moe import token_dispatcher
 
 
 class LatentAttention(DotProductAttention):
-    """Attention with keys and values of different sizes, which Megatron passes only to Transformer Engine's class."""
+    """Attention whose keys and values differ in size. Megatron passes these sizes only to Transformer Engine."""
 
     def __init__(self, *args, k_channels=None, v_channels=None, **named):
         super().__init__(*args, **named)

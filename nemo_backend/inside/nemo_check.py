@@ -102,7 +102,7 @@ def find_devices(count, names, kit):
 
 
 def import_transformer_engine(reasons, kit):
-    """Import Transformer Engine if the run needs it, so that a build that does not fit torch fails here."""
+    """Import Transformer Engine if the run needs it. Importing a build for another torch fails."""
     if not reasons:
         return
     what = f"Transformer Engine cannot be imported, and {reasons[0]} needs it"

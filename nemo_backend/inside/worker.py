@@ -23,7 +23,7 @@ PACKAGES = (
     "nvidia-modelopt", "numpy",
 )  # fmt: skip
 PACKED = "packed to whole sequences"
-PADDED = "each row padded to a sequence, because packing needs Transformer Engine; tokens/s includes the padding"
+PADDED = "each row is padded to the full length, because packing needs Transformer Engine; tokens/s counts padding"
 ON_A_CPU = (
     "on a CPU: no Transformer Engine kernels, NCCL, fp8, sequence parallelism, communication overlap or CUDA graphs"
 )

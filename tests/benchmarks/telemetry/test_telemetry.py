@@ -357,7 +357,7 @@ def test_the_rows_of_a_run_with_gpus() -> None:
         ("SM clock", "1755 MHz median, limit 1980 MHz; the slowest is GPU 1 of a, 1500 MHz (-14.5%)"),
         ("throttled", "software power cap 25%, hardware thermal 11% of the samples"),
         ("GPU errors", "1 new ECC errors"),
-        ("host", "CPU 50% busy, at most 8 GB of memory used (2 nodes)"),
+        ("host", "CPU 50% busy, at most 8 GB of host memory used (2 nodes)"),
         (
             "ranks",
             f"2 ranks, 40.00% between the slowest (rank 1) and the fastest (rank 0)\n{CAVEAT}",
