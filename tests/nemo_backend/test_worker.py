@@ -229,7 +229,7 @@ def test_fp32_is_no_tf32(put_modules: PutModules) -> None:
 def test_what_was_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "training.jsonl").write_text("{}")
     (note,) = worker.about_dataset(tmp_path)
-    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), each row padded")
+    assert note.startswith(f"data: {tmp_path.name}/training.jsonl (44136fa355b3678a), each row is padded")
     monkeypatch.setattr(worker.importlib.util, "find_spec", lambda _: object())
     assert worker.about_dataset(tmp_path)[0].endswith("packed to whole sequences")
     digest = hashlib.sha256((write_dataset(tmp_path) / "t_0.idx").read_bytes()).hexdigest()[:16]
