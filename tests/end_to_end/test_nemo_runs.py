@@ -146,6 +146,8 @@ VIRTUAL = (
     "--gpus=2",
     f"{STRATEGY}.pipeline_model_parallel_size=2",
     f"{STRATEGY}.virtual_pipeline_model_parallel_size=2",
+    "--set=model.config.overlap_p2p_comm=true",
+    "--set=model.config.batch_p2p_comm=false",
     "--set=micro_batch_size=1",
     "--set=gradient_accumulation=2",
 )

@@ -24,6 +24,7 @@ RESULT_KEYS = [
     "tokens_per_second_effective", "tokens_per_second_per_gpu", "days_per_trillion_tokens", "model_flops_per_step",
     "mfu", "loss", "trainable_parameters", "parameters", "provenance", "reported_by_framework", "null_because",
     "notes", "attempts", "telemetry", "ranks", "pgle", "not_comparable", "hfu", "slowed_by", "mlperf",
+    "flops_differences",
 ]  # fmt: skip
 LEFT = {"attempt-1", "benchmark.json", "plan.json", "provenance.json", "result.json", "steps.jsonl", "tensorboard"}
 
