@@ -238,7 +238,7 @@ class Slurm(Value, frozen=True):
 class Site(Value, frozen=True):
     """A place where runs execute. `environment` has the variables that its network needs in every job."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(pattern=r"^[\w.+:@-]+$")]  # part of commands that users paste into a shell
     kind: Literal["local", "slurm"]
     title: str
     runtime: Literal["venv", "container", "python"]

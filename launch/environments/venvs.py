@@ -9,6 +9,7 @@ the import check, holds the lock of its `.making` file. The programs inherit the
 import contextlib
 import fcntl
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -110,15 +111,23 @@ def python_of(spec: EnvironmentSpec) -> Path | None:
             python = path / "bin" / "python"
             # os.access follows the link: an environment whose base Python was removed is not complete.
             if os.access(path / MARKER, os.R_OK) and os.access(python, os.X_OK):
-                _refuse_another_writer(spec, path, path / "bin", *path.glob("lib/python*/site-packages"))
+                _refuse_another_writer(spec, path)
                 return python
     return None
 
 
-def _refuse_another_writer(spec: EnvironmentSpec, *own: Path) -> None:
+def _refuse_another_writer(spec: EnvironmentSpec, path: Path | None = None) -> None:
     """Refuse an environment that another user, except root, could have changed: its programs run as this user."""
     what = f"another user may have changed the environment '{spec.name}'"
-    refuse_exposed(what, stepmark_home(), environments_root(), *own)
+    refuse_exposed(what, stepmark_home(), environments_root())
+    if path is None:  # it does not exist yet
+        return
+    folders = [path / "bin", *path.glob("lib/python*/site-packages")]
+    refuse_exposed(what, path, *folders)
+    for place in (path / MARKER, *(one for folder in folders for one in folder.iterdir())):
+        if (owner := place.lstat().st_uid) not in (os.geteuid(), 0):  # planted while the folder was open
+            again = f"rm -r {shlex.quote(str(path))}"
+            raise RequestError(what, where=str(place), why=f"user {owner} owns it", next_command=again)
 
 
 def origin(spec: EnvironmentSpec, python: Path) -> Origin:

@@ -5,6 +5,7 @@ A controller that restarts or is busy does not answer for a while, which must no
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -174,7 +175,7 @@ class Commands:
 def by_hand(site: Site, commands: str) -> str:
     """Return Slurm commands, separated by "; ", each with the site's SLURM_CONF, so that any shell can run them."""
     path = site.slurm.configuration if site.slurm else None
-    return "; ".join(f"SLURM_CONF={path} {one}" if path else one for one in commands.split("; "))
+    return "; ".join(f"SLURM_CONF={shlex.quote(path)} {one}" if path else one for one in commands.split("; "))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -1,6 +1,7 @@
 """Environments made for real, reused, raced for, killed half way."""
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -198,8 +199,13 @@ def test_no_lock_file_fits(tiny: Tiny, no_python_but: Hide, monkeypatch: pytest.
 # --- another user may have changed -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["parent", "home", "environment", "bin", "packages"])
-@pytest.mark.parametrize("writer", ["others", "owner"])
+@pytest.mark.parametrize(
+    ("place", "writer"),
+    [
+        *itertools.product(["parent", "home", "environment", "bin", "packages"], ["others", "owner"]),
+        ("python", "owner"),
+    ],
+)
 def test_what_another_user_can_write_is_never_started(
     place: str, writer: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -210,7 +216,7 @@ def test_what_another_user_can_write_is_never_started(
     monkeypatch.setenv("STEPMARK_HOME", str(home))
     path = venvs.environment_path(spec, spec.locks[0], spec.locks[0].python_minimum)
     places = {"parent": home.parent, "home": home, "environment": path, "bin": path / "bin"}
-    places["packages"] = path / "lib/python3.12/site-packages"
+    places |= {"packages": path / "lib/python3.12/site-packages", "python": path / "bin/python"}
     for folder in (places["bin"], places["packages"]):
         folder.mkdir(parents=True)
     (path / "bin/python").symlink_to(sys.executable)
@@ -218,12 +224,12 @@ def test_what_another_user_can_write_is_never_started(
     assert venvs.python_of(spec) == path / "bin/python"
     folder = places[place]
     if writer == "owner":
-        os.chown(folder, 65534, 65534)
+        os.chown(folder, 65534, 65534, follow_symlinks=False)
     else:
         folder.chmod(0o777)
     with pytest.raises(RequestError, match="another user may have changed") as caught:
         venvs.ensure(spec)
-    assert str(folder) in caught.value.why
+    assert str(folder) in (caught.value.where or "") + caught.value.why
 
 
 def test_no_lock_is_written_through_a_link(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
