@@ -68,13 +68,9 @@ def _state(benchmark: Benchmark, storage: Storage, parameters: float) -> dict[st
     """Return the bytes of weights and optimizer state on one device of a stage with `parameters` parameters."""
     trained = trained_parameters(benchmark, storage, parameters)
     frozen = parameters / weight_shards(benchmark, storage) if benchmark.lora else 0.0
-    updated = trained / storage.optimizer_replicas
-    if storage.expert_shards and benchmark.lora is None and storage.optimizer_replicas > 1:
-        # All devices of a stage share the optimizer's state, of experts and of other weights.
-        updated = parameters / (weight_shards(benchmark, storage) * storage.optimizer_replicas)
     return {
         "parameters": storage.numbers.weight_bytes * (trained + frozen),
-        "optimizer": storage.numbers.optimizer_bytes * updated,
+        "optimizer": storage.numbers.optimizer_bytes * trained / storage.optimizer_replicas,
     }
 
 
